@@ -1,0 +1,1 @@
+"""Frozen records that the layers exchange and the files hold."""

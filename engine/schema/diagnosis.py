@@ -1,0 +1,38 @@
+"""What the diagnosis stage learnt about the unchanged job."""
+
+from __future__ import annotations
+
+from engine.schema.base import Record
+from engine.schema.trial import Phases
+
+
+class NoiseEstimate(Record):
+    """Standard deviations of log step time.
+
+    within: between updates of one run; between: between runs (dof degrees of freedom);
+    smallest_effect: the smallest relative speed-up that the planned verification can tell (power 0.8).
+    """
+
+    within: float
+    between: float
+    dof: int
+    runs: int
+    smallest_effect: float
+
+
+class Diagnosis(Record):
+    """Baseline facts; None = not measurable here, never zero."""
+
+    step_time_s: float
+    tokens_per_s: float | None
+    mfu: float | None
+    mfu_reason: str | None
+    flops_per_update: float | None
+    peak_memory_gib: float | None
+    memory_limit_gib: float | None
+    noise: NoiseEstimate
+    phases: Phases
+    unexplained_s: float | None
+    bottleneck: str
+    baseline_trials: tuple[str, ...]
+    loss_band: float
