@@ -11,10 +11,10 @@ from engine.schema.base import Record
 class JobState(enum.StrEnum):
     """State of a submitted job.
 
-        pending ──► running ──► finished      result.json exists and nothing of the trial runs any more
-           │           │
-           ├───────────┴──────► cancelled     we asked for it
-           └──────────────────► lost          gone without a result: infrastructure, never the candidate
+    pending ──► running ──► finished      result.json exists and nothing of the trial runs any more
+       │           │
+       ├───────────┴──────► cancelled     we asked for it
+       └──────────────────► lost          gone without a result: infrastructure, never the candidate
     """
 
     PENDING = "pending"

@@ -35,9 +35,13 @@ class TaskSection(Record):
     """[task]: the training project and how it is started."""
 
     name: Annotated[str, Field(min_length=1, description="Name of the task, used in reports and the store")]
-    framework: Annotated[Framework, Field(description="Training framework; custom = a plain script")] = "custom"
+    framework: Annotated[Framework, Field(description="Training framework; custom = a plain script")] = (
+        "custom"
+    )
     project: Annotated[str, Field(description="Folder of the project, relative to this file")] = "."
-    python: Annotated[str | None, Field(description="Training interpreter; default: the one that runs us")] = None
+    python: Annotated[
+        str | None, Field(description="Training interpreter; default: the one that runs us")
+    ] = None
     setup: Annotated[list[str], Field(description="Shell lines run before the command (modules, conda)")] = []
     launcher: Annotated[Literal["torchrun", "srun", "command"], Field(description="Who starts the ranks")] = (
         "torchrun"
@@ -114,7 +118,9 @@ class ModelSection(Record):
 class MeasurementSection(Record):
     """[measurement]: the minimum that is run; the harness may extend the warm-up."""
 
-    warmup_updates: Annotated[PositiveInt, Field(description="Updates before the measured window, minimum")] = 3
+    warmup_updates: Annotated[
+        PositiveInt, Field(description="Updates before the measured window, minimum")
+    ] = 3
     measured_updates: Annotated[int, Field(ge=3, description="Updates in the measured window")] = 10
     seed: Annotated[int, Field(ge=0, description="Seed of the search (not of the training)")] = 0
     horizon_updates: Annotated[
@@ -168,7 +174,7 @@ class FileBinding(Record):
 
 
 class FlagBinding(Record):
-    """A flag of the command: `--x v`, `--x=v`, `--x` (bare: present or absent), `--x`/`--no-x` (negatable)."""
+    """A flag: `--x v`, `--x=v`, `--x` present or absent (bare), `--x` or `--no-x` (negatable)."""
 
     flag: str
     style: Literal["value", "equals", "bare", "negatable"] = "value"
@@ -216,7 +222,9 @@ class Parameter(Record):
         Field(description="{canonical = literal}, [list] or {min, max, step}; absent for derived"),
     ] = None
     initial: Annotated[list[Scalar] | None, Field(description="Values searched first; default: all")] = None
-    default: Annotated[Scalar | None, Field(description="Baseline value; default: what the bindings hold")] = None
+    default: Annotated[
+        Scalar | None, Field(description="Baseline value; default: what the bindings hold")
+    ] = None
     when: Annotated[str | None, Field(description="Only meaningful where this expression holds")] = None
     derived: Annotated[str | None, Field(description="Computed, not searched")] = None
     bindings: Annotated[list[Binding], Field(min_length=1)]

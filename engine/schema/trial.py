@@ -135,7 +135,8 @@ class Phases(Record):
 class Measurement(Record):
     """Numbers of one run over the measured window.
 
-    step_time_s is the median over updates of the slowest rank's wall time; step_times_s are those of the window, in order.
+    step_time_s is the median over updates of the slowest rank's wall time; step_times_s are those
+    of the window, in order.
     """
 
     step_time_s: float

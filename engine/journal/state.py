@@ -1,0 +1,114 @@
+"""StudyState: a pure fold over the journal's entries."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from engine.schema.diagnosis import Diagnosis
+from engine.schema.job import JobHandle
+from engine.schema.study import (
+    Deployed,
+    Diagnosed,
+    Entry,
+    EpochStarted,
+    FinalistVerdict,
+    SearchEnded,
+    Stage,
+    StageEntered,
+    StudyCreated,
+    TrialFinished,
+    TrialProposed,
+    TrialRevoked,
+    TrialSubmitted,
+    VerificationDone,
+    VerificationPlanned,
+)
+from engine.schema.trial import Outcome, TrialKind
+
+
+@dataclass
+class TrialState:
+    """proposed ──► submitted ──► finished (outcome); a revoked trial keeps its outcome and the reason."""
+
+    proposed: TrialProposed
+    proposed_at: float
+    handle: JobHandle | None = None
+    outcome: Outcome | None = None
+    finished_at: float | None = None
+    revoked: str | None = None
+
+    @property
+    def trial_id(self) -> str:
+        """The trial's name."""
+        return self.proposed.trial_id
+
+
+@dataclass
+class StudyState:
+    """Everything known about a study; rebuilt from the journal, never stored."""
+
+    created: StudyCreated | None = None
+    created_at: float | None = None
+    updated_at: float | None = None
+    epochs: int = 0
+    stage: Stage = Stage.INITIALIZATION
+    interrupted_stage: Stage | None = None
+    note: str | None = None
+    trials: dict[str, TrialState] = field(default_factory=dict)
+    diagnosis: Diagnosis | None = None
+    search_ended: str | None = None
+    plan: VerificationPlanned | None = None
+    verdicts: tuple[FinalistVerdict, ...] | None = None
+    deployed: Deployed | None = None
+
+    def apply(self, entry: Entry) -> None:
+        """Fold one entry in."""
+        self.updated_at = entry.at
+        match entry.data:
+            case StudyCreated() as created:
+                self.created, self.created_at = created, entry.at
+            case EpochStarted():
+                self.epochs += 1
+            case StageEntered(stage=stage, note=note):
+                self._enter(stage, note)
+            case TrialProposed() as proposed:
+                self.trials[proposed.trial_id] = TrialState(proposed, entry.at)
+            case TrialSubmitted(trial_id=trial_id, handle=handle):
+                self.trials[trial_id].handle = handle
+            case TrialFinished(trial_id=trial_id, outcome=outcome):
+                self.trials[trial_id].outcome = outcome
+                self.trials[trial_id].finished_at = entry.at
+            case TrialRevoked(trial_id=trial_id, reason=reason):
+                self.trials[trial_id].revoked = reason
+            case Diagnosed(diagnosis=diagnosis):
+                self.diagnosis = diagnosis
+            case SearchEnded(reason=reason):
+                self.search_ended = reason
+            case VerificationPlanned() as plan:
+                self.plan = plan
+            case VerificationDone(verdicts=verdicts):
+                self.verdicts = verdicts
+            case Deployed() as deployed:
+                self.deployed = deployed
+
+    def _enter(self, stage: Stage, note: str | None) -> None:
+        if stage in (Stage.FAILED, Stage.STOPPED) and self.stage not in (Stage.FAILED, Stage.STOPPED):
+            self.interrupted_stage = self.stage
+        self.stage, self.note = stage, note
+
+    def of_kind(self, *kinds: TrialKind) -> list[TrialState]:
+        """Trials of some kinds, in order of proposal."""
+        return [trial for trial in self.trials.values() if trial.proposed.kind in kinds]
+
+    def open_trials(self) -> list[TrialState]:
+        """Trials without an outcome: running, or interrupted by a crash."""
+        return [trial for trial in self.trials.values() if trial.outcome is None]
+
+
+def replay(entries: Iterable[Entry]) -> StudyState:
+    """The state after all entries."""
+    state = StudyState()
+    for entry in entries:
+        state.apply(entry)
+    return state
