@@ -1,4 +1,4 @@
-"""Append and read the journal: a torn last line of a segment is tolerated, anything else broken is an error."""
+"""Append and read the journal; only a torn last line of a segment is tolerated."""
 
 from __future__ import annotations
 

@@ -59,6 +59,7 @@ class StudyState:
     diagnosis: Diagnosis | None = None
     search_ended: str | None = None
     plan: VerificationPlanned | None = None
+    plan_number: int = 0
     verdicts: tuple[FinalistVerdict, ...] | None = None
     deployed: Deployed | None = None
 
@@ -86,7 +87,8 @@ class StudyState:
             case SearchEnded(reason=reason):
                 self.search_ended = reason
             case VerificationPlanned() as plan:
-                self.plan = plan
+                self.plan, self.verdicts = plan, None
+                self.plan_number += 1
             case VerificationDone(verdicts=verdicts):
                 self.verdicts = verdicts
             case Deployed() as deployed:

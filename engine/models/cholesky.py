@@ -23,6 +23,11 @@ class LostDefiniteness(ArithmeticError):
     """The modified matrix is not safely positive definite: rebuild the factor from the observations."""
 
 
+def factorise(matrix: FloatArray) -> FloatArray:
+    """L of a positive definite matrix, both of shape (d, d)."""
+    return np.asarray(np.linalg.cholesky(matrix), dtype=np.float64)
+
+
 def update(factor: FloatArray, x: FloatArray) -> FloatArray:
     """Factor of A + x x^T.
 
@@ -100,7 +105,7 @@ def half_solve_transposed(factor: FloatArray, right: FloatArray) -> FloatArray:
 
 
 def log_determinant(factor: FloatArray) -> float:
-    """log |A| from its factor."""
+    """Log |A| from its factor."""
     return 2.0 * float(np.log(np.diag(factor)).sum())
 
 

@@ -1,9 +1,10 @@
 """Memory model: will a configuration fit?
 
-Response z = log(peak memory) - offset, the offset being the log of an analytical estimate where there is one. A run
-that the allocator stopped tells only that z exceeds its own censoring point; it is used as exactly that.
+Response z = log(peak memory) - offset, the offset being the log of an analytical estimate where there is
+one. A run that the allocator stopped tells only that z exceeds its own censoring point; it is used as exactly
+that.
 
-Source: Tobin (1958) and Olsen (1978), see `engine.models.tobit`; Laplace covariance: Bishop (2006), section 4.4.
+Source: Tobin (1958) and Olsen (1978), see `engine.models.tobit`; Laplace covariance, Bishop (2006), 4.4.
 """
 
 from __future__ import annotations
@@ -84,7 +85,7 @@ class MemoryPosterior:
             x: Features, shape (m, d).
 
         Returns:
-            Mean and standard deviation of z, each shape (m,); the deviation holds residual and coefficient uncertainty.
+            Mean and standard deviation of z, each shape (m,); the latter from residual and coefficients.
         """
         rows = finite_matrix("features", x, self.coefficients.shape[0])
         variance = np.einsum("ij,jk,ik->i", rows, self.covariance, rows, optimize=True)

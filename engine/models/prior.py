@@ -38,7 +38,9 @@ class RegressionPrior:
         """
         mean = finite_vector("prior mean", self.mean)
         object.__setattr__(self, "mean", mean)
-        object.__setattr__(self, "precision", positive_vector("prior precision", self.precision, mean.shape[0]))
+        object.__setattr__(
+            self, "precision", positive_vector("prior precision", self.precision, mean.shape[0])
+        )
         if not (0.5 < self.a0 < np.inf):
             raise ValueError(f"prior a0 = {self.a0}: must be greater than 1/2")
         if not (0.0 < self.b0 < np.inf):

@@ -52,7 +52,9 @@ class SpeedPosterior:
     log_variances: float
 
     @classmethod
-    def fit(cls, prior: SpeedPrior, x: ArrayLike, y: ArrayLike, relative_variance: ArrayLike | None = None) -> Self:
+    def fit(
+        cls, prior: SpeedPrior, x: ArrayLike, y: ArrayLike, relative_variance: ArrayLike | None = None
+    ) -> Self:
         """Condition the prior on n observations at once.
 
         Args:
@@ -76,7 +78,7 @@ class SpeedPosterior:
         weighted = rows / variance[:, None]
         return cls(
             prior=prior,
-            factor=np.linalg.cholesky(np.diag(prior.precision) + weighted.T @ rows),
+            factor=cholesky.factorise(np.diag(prior.precision) + weighted.T @ rows),
             eta=prior.precision * prior.mean + weighted.T @ response,
             q=float(prior.precision @ prior.mean**2 + (response / variance) @ response),
             n=size,
@@ -132,6 +134,30 @@ class SpeedPosterior:
             q=self.q + precision * mean**2,
         )
 
+    def fantasise(self, x: ArrayLike, relative_variance: float = 1.0) -> Self:
+        """Pretend that a pending trial measured what is predicted for it ("kriging believer").
+
+        Mean and noise estimate stay, the uncertainty around x falls, so that the next parallel slot looks
+        elsewhere. No observation is counted: evidence and `remove` are for real observations only.
+
+        Source: Ginsbourger, Le Riche & Carraro (2010), "Kriging is well-suited to parallelize optimization".
+
+        Args:
+            x: Features of the pending trial, shape (d,).
+            relative_variance: Of the measurement it will give.
+
+        Returns:
+            The posterior with the fantasy; drop it for the real posterior when the trial ends.
+        """
+        row, _, _ = self._scaled(x, 0.0, relative_variance)
+        believed = float(row @ self.mean)
+        return replace(
+            self,
+            factor=cholesky.update(self.factor, row),
+            eta=self.eta + row * believed,
+            q=self.q + believed**2,
+        )
+
     @property
     def a(self) -> float:
         """Shape of the noise precision; the predictive has 2 a degrees of freedom."""
@@ -172,7 +198,7 @@ class SpeedPosterior:
         return self.mean + sigma * cholesky.half_solve_transposed(self.factor, noise)
 
     def log_evidence(self) -> float:
-        """log p(y | X) under the prior, all constants included."""
+        """Log p(y | X) under the prior, all constants included."""
         prior = self.prior
         determinants = float(np.log(prior.precision).sum()) - cholesky.log_determinant(self.factor)
         rates = prior.a0 * math.log(prior.b0) - self.a * math.log(self.b)

@@ -1,7 +1,7 @@
 """Right-censored (type-I Tobit) regression with one censoring point per observation: MAP by damped Newton.
 
-In Olsen's coordinates delta = beta / sigma, gamma = 1 / sigma every residual r_i = gamma z_i - x_i^T delta is linear,
-and the log posterior is concave: one optimum, whatever the start.
+In Olsen's coordinates delta = beta / sigma, gamma = 1 / sigma every residual r_i = gamma z_i - x_i^T delta is
+linear, and the log posterior is concave: one optimum, whatever the start.
 
 Source: Tobin (1958), Econometrica 26; Olsen (1978), Econometrica 46; Amemiya (1973), Econometrica 41.
 """
@@ -33,9 +33,9 @@ class NotConverged(ArithmeticError):
 class TobitObjective:
     """Log posterior as a function of theta = (delta, gamma), shape (d + 1,).
 
-    The density is taken in these coordinates, so the mode of gamma is not biased by the number of coefficients:
-    without censored rows it is the marginal mode of the conjugate posterior. The mode over (beta, gamma) would have
-    d more factors of gamma, that is a noise estimate that shrinks when useless features are added.
+    The density is taken in these coordinates, so the mode of gamma is not biased by the number of
+    coefficients: without censored rows it is the marginal mode of the conjugate posterior. The mode over
+    (beta, gamma) would have d more factors of gamma: a noise estimate that shrinks with each useless feature.
 
     Attributes:
         prior: Over (beta, sigma).
@@ -130,7 +130,7 @@ def maximise(objective: TobitObjective) -> TobitMode:
     theta = objective.start()
     for iteration in range(_MAX_ITERATIONS):
         gradient, curvature = objective.derivatives(theta)
-        step = np.linalg.solve(curvature, gradient)
+        step = np.asarray(np.linalg.solve(curvature, gradient), dtype=np.float64)
         decrement = float(gradient @ step)
         if not math.isfinite(decrement):
             break
@@ -142,7 +142,7 @@ def maximise(objective: TobitObjective) -> TobitMode:
 
 
 def inverse_mills(r: FloatArray) -> FloatArray:
-    """phi(r) / (1 - Phi(r)), any shape, accurate over the whole real line (scaled complementary error function)."""
+    """phi(r) / (1 - Phi(r)), any shape; erfcx keeps it accurate over the whole real line."""
     return np.asarray(_MILLS_CONSTANT / erfcx(r / math.sqrt(2.0)), dtype=np.float64)
 
 

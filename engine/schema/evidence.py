@@ -7,7 +7,9 @@ its field is named in `UpdateRecord.nonfinite`.
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
+
+from pydantic import Field
 
 from engine.schema.base import Record
 
@@ -22,27 +24,35 @@ Ended = Literal[
 ]
 """How the launcher's run ended; `no_result` = result.json is missing or cannot be read."""
 
-HyperValue = bool | int | float | str | tuple[float, ...] | None
+Count = Annotated[int, Field(ge=-(1 << 63), lt=1 << 64)]
+"""An integer that the wire can carry."""
+
+Number = Annotated[float, Field(ge=-1e150, le=1e150)]
+"""A finite number whose square is finite."""
+
+HyperValue = bool | Count | Number | str | tuple[Number, ...] | None
 
 
 class HelloRecord(Record):
-    """What a rank said before user code ran."""
+    """What a rank said before user code ran; `arrived_ns` is on the agent's monotonic clock."""
 
-    rank: int
-    local_rank: int | None
-    world: int | None
-    pid: int | None
+    rank: Count
+    local_rank: Count | None
+    world: Count | None
+    pid: Count | None
     argv: tuple[str, ...]
     python: str | None
+    unix_ns: Count | None = None
+    arrived_ns: Count | None = None
 
 
 class TorchRecord(Record):
     """What the probe found when the script imported torch."""
 
     version: str | None
-    threads: int | None
+    threads: Count | None
     device_name: str | None
-    rlimit_data_bytes: int | None
+    rlimit_data_bytes: Count | None
     hooks: tuple[str, ...]
 
 
@@ -50,13 +60,13 @@ class ParameterRecord(Record):
     """One parameter or buffer; `shape` is global, `content_hash` and `sumsq` cover this rank's part of it."""
 
     name: str
-    shape: tuple[int, ...]
+    shape: tuple[Count, ...]
     dtype: str | None
     trainable: bool | None
     tied_to: str | None
-    content_hash: int | None
-    sumsq: float | None
-    group: int | None
+    content_hash: Count | None
+    sumsq: Number | None
+    group: Count | None
 
     @property
     def numel(self) -> int:
@@ -81,83 +91,86 @@ class OptimizerGroup(Record):
     """One parameter group: hyper-parameters, tensors and elements held by this rank."""
 
     hyper: dict[str, HyperValue]
-    tensors: int | None
-    numel: int | None
+    tensors: Count | None
+    numel: Count | None
 
 
 class OptimizerRecord(Record):
     """One optimizer; `state_dtypes` maps "exp_avg:float32" to elements."""
 
-    index: int
+    index: Count
     class_name: str
     groups: tuple[OptimizerGroup, ...]
-    state_dtypes: dict[str, int]
+    state_dtypes: dict[str, Count]
 
 
 class PhaseTimes(Record):
     """Nanoseconds of one update on one rank; communication is the exposed part."""
 
-    forward: int | None
-    backward: int | None
-    optimizer: int | None
-    data: int | None
-    eval: int | None
-    communication: int | None
+    forward: Count | None
+    backward: Count | None
+    optimizer: Count | None
+    data: Count | None
+    eval: Count | None
+    communication: Count | None
 
 
 class EventCounts(Record):
     """Events of one update on one rank; forward and backward are outermost calls (micro-batches)."""
 
-    forward: int | None
-    backward: int | None
-    eval: int | None
-    data: int | None
-    optimizer: int | None
-    skipped: int | None
+    forward: Count | None
+    backward: Count | None
+    eval: Count | None
+    data: Count | None
+    optimizer: Count | None
+    skipped: Count | None
 
 
 class MemoryReading(Record):
     """The probe's own reading of its process and device."""
 
-    vm_data_bytes: int | None
-    vm_hwm_bytes: int | None
-    vm_rss_bytes: int | None
-    cuda_allocated_peak_bytes: int | None
-    cuda_reserved_peak_bytes: int | None
+    vm_data_bytes: Count | None
+    vm_hwm_bytes: Count | None
+    vm_rss_bytes: Count | None
+    cuda_allocated_peak_bytes: Count | None
+    cuda_reserved_peak_bytes: Count | None
 
 
 class StepSample(Record):
     """Sampled parameter elements of one optimizer: how many a step changed."""
 
-    optimizer: int
-    changed: int
-    sampled: int
+    optimizer: Count
+    changed: Count
+    sampled: Count
 
 
 class UpdateRecord(Record):
-    """One optimizer update of one rank; `arrived_ns` is on the agent's monotonic clock, the rest on the probe's."""
+    """One optimizer update of one rank.
 
-    index: int
-    arrived_ns: int | None
-    wall_ns: int | None
-    end_ns: int | None
-    cpu_ns: int | None
-    probe_ns: int | None
+    `arrived_ns` is on the agent's monotonic clock, the rest on the probe's.
+    """
+
+    index: Count
+    arrived_ns: Count | None
+    wall_ns: Count | None
+    end_ns: Count | None
+    cpu_ns: Count | None
+    probe_ns: Count | None
     phases: PhaseTimes
     communication_source: str | None
     counts: EventCounts
-    samples: int | None
-    tokens: int | None
-    label_tokens: int | None
+    samples: Count | None
+    tokens: Count | None
+    label_tokens: Count | None
     label_source: str | None
     shapes: tuple[str, ...]
-    data_hash: int | None
-    label_hash: int | None
-    loss: tuple[float, ...] | None
-    grad_norm: float | None
+    data_hash: Count | None
+    label_hash: Count | None
+    loss: tuple[Number, ...] | None
+    grad_norm: Number | None
     grad_norm_source: str | None
-    clip_norms: tuple[float, ...] | None
-    clip_max: tuple[float, ...] | None
+    clip_norms: tuple[Number, ...] | None
+    clip_max: tuple[Number, ...] | None
     hyper: tuple[tuple[dict[str, HyperValue], ...], ...] | None
     steps: tuple[StepSample, ...] | None
     autocast: tuple[str, ...] | None
@@ -166,7 +179,7 @@ class UpdateRecord(Record):
     memory: MemoryReading
     hooks_ok: bool | None
     clocks_ok: bool | None
-    compiles: int | None
+    compiles: Count | None
     nonfinite: tuple[str, ...] = ()
 
 
@@ -174,28 +187,31 @@ class Frame(Record):
     """One frame of a traceback."""
 
     file: str
-    line: int | None
+    line: Count | None
     name: str
 
 
 class CudaMemory(Record):
     """Allocator state at an exception."""
 
-    allocated_bytes: int | None
-    reserved_bytes: int | None
-    free_bytes: int | None
-    total_bytes: int | None
+    allocated_bytes: Count | None
+    reserved_bytes: Count | None
+    free_bytes: Count | None
+    total_bytes: Count | None
 
 
 class ExceptionRecord(Record):
-    """An exception that left forward, backward, step, the data loader or the script; `bases` is its class's MRO."""
+    """An exception that left forward, backward, step, the data loader or the script.
+
+    `bases` are the class names of its method resolution order.
+    """
 
     phase: str
     type: str
     bases: tuple[str, ...]
     message: str
     frames: tuple[Frame, ...]
-    update: int | None
+    update: Count | None
     memory: MemoryReading | None
     cuda_memory: CudaMemory | None
 
@@ -203,7 +219,7 @@ class ExceptionRecord(Record):
 class EndRecord(Record):
     """The last record of a rank."""
 
-    updates: int | None
+    updates: Count | None
     reason: str | None
     hooks_ok: bool | None
     clocks_ok: bool | None
@@ -212,33 +228,38 @@ class EndRecord(Record):
 class WindowReading(Record):
     """The measured window on the agent's clock: from the arrival before `first` to the arrival of `last`."""
 
-    first: int
-    last: int
-    elapsed_ns: int | None
-    cpu_s: float | None
+    first: Count
+    last: Count
+    elapsed_ns: Count | None
+    cpu_s: Number | None
 
 
 class AgentReading(Record):
-    """What the node agent saw of a rank without asking it."""
+    """What the node agent saw of a rank without asking it.
 
-    pid: int | None
+    limit_seen_bytes: the lowest data limit over the samples; limit_lifted: whether any sample showed a higher
+    one than was asked for.
+    """
+
+    pid: Count | None
     hello: bool | None
-    updates: int | None
+    updates: Count | None
     end: bool | None
-    exit_code: int | None
-    first_update_ns: int | None
-    last_update_ns: int | None
-    cpu_s: float | None
-    peak_vm_data_bytes: int | None
-    peak_vm_hwm_bytes: int | None
-    limit_seen_bytes: int | None
+    exit_code: Count | None
+    first_update_ns: Count | None
+    last_update_ns: Count | None
+    cpu_s: Number | None
+    peak_vm_data_bytes: Count | None
+    peak_vm_hwm_bytes: Count | None
+    limit_seen_bytes: Count | None
+    limit_lifted: bool | None = None
     window: WindowReading | None
 
 
 class RankEvidence(Record):
     """One rank. `unavailable` maps a probe quantity to the reason why it cannot be seen."""
 
-    rank: int
+    rank: Count
     hello: HelloRecord | None
     torch: TorchRecord | None
     unavailable: dict[str, str]
@@ -272,19 +293,19 @@ class RunEvidence(Record):
 
     trial_id: str
     ended: Ended
-    exit_code: int | None
-    signal: int | None
-    wall_s: float | None
-    started_at: float | None
+    exit_code: Count | None
+    signal: Count | None
+    wall_s: Number | None
+    started_at: Number | None
     host: str | None
     launch_error: str | None
-    nodes: int
-    ranks_per_node: int
-    cpus_per_rank: int
-    total_updates: int
-    measured_updates: int
+    nodes: Count
+    ranks_per_node: Count
+    cpus_per_rank: Count
+    total_updates: Count
+    measured_updates: Count
     device: Literal["cpu", "cuda"]
-    memory_limit_bytes: int | None
+    memory_limit_bytes: Count | None
     ranks: tuple[RankEvidence, ...]
     log_path: str | None
     log_tail: str

@@ -69,6 +69,7 @@ class StudyCreated(Record):
     task_sha256: str
     snapshot_sha256: str
     project: str
+    nonce: str
     options: StudyOptions
     product_version: str
 

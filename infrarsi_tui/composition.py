@@ -1,0 +1,118 @@
+"""The composition root: which executor, which clock, which study."""
+
+from __future__ import annotations
+
+import contextlib
+import datetime as dt
+from collections.abc import Iterator
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+
+from engine.errors import UsageError
+from engine.journal.folder import StudyFolder
+from engine.journal.session import Observer, StudySession
+from engine.ports import JobExecutor
+from engine.schema.study import StudyOptions
+from engine.stages.context import StudyContext
+from engine.stages.initialization import lock_task, record_creation
+from engine.task.load import Task, load_task
+from engine.trial.runner import TrialRunner
+from infrarsi_tui.clock import SystemClock
+from slurm.local import LocalExecutor
+
+STUDIES = "infrarsi-studies"
+DEFAULT_TRIALS = 20
+
+
+def product_version() -> str:
+    """The installed version."""
+    return metadata.version("infrarsi-tui")
+
+
+def make_executor(name: str) -> JobExecutor:
+    """The executor of a study."""
+    if name == "local":
+        return LocalExecutor()
+    raise UsageError(f"unknown executor {name}", key="--executor", value=name, rule="local")
+
+
+@dataclass(frozen=True)
+class Choices:
+    """What the command line says about a study; None = the task file decides."""
+
+    out: Path | None = None
+    executor: str = "local"
+    seed: int | None = None
+    trials: int | None = None
+    gpu_hours: float | None = None
+    deadline: float | None = None
+    advisor: str | None = None
+    patches: str | None = None
+    deploy: Path | None = None
+    single_trial: bool = False
+
+
+def study_options(task: Task, choices: Choices) -> StudyOptions:
+    """Command line over task file over defaults; without any limit the search has DEFAULT_TRIALS trials."""
+    settings = task.settings
+    trials = choices.trials or settings.budget.trials
+    gpu_hours = choices.gpu_hours or settings.budget.gpu_hours
+    limits = (trials, gpu_hours, choices.deadline, settings.budget.wall_clock_hours)
+    if all(limit is None for limit in limits):
+        trials = DEFAULT_TRIALS
+    return StudyOptions.model_validate(
+        {
+            "executor": choices.executor,
+            "seed": settings.measurement.seed if choices.seed is None else choices.seed,
+            "trials": trials,
+            "gpu_hours": gpu_hours,
+            "deadline": choices.deadline,
+            "advisor": choices.advisor or settings.advisor.kind,
+            "patches": choices.patches or settings.advisor.patches,
+            "deploy_to": str(choices.deploy.resolve()) if choices.deploy else None,
+            "single_trial": choices.single_trial,
+        }
+    )
+
+
+@contextlib.contextmanager
+def new_study(task_path: Path, choices: Choices, observer: Observer | None) -> Iterator[StudyContext]:
+    """A fresh study of a task, open for writing."""
+    task = load_task(task_path)
+    options = study_options(task, choices)
+    folder = StudyFolder.create(choices.out or _default_out(task))
+    frozen, digest = lock_task(task, folder)
+    clock = SystemClock()
+    with StudySession(folder, clock, observer) as session:
+        record_creation(session, task, digest, options, product_version())
+        executor = make_executor(options.executor)
+        yield StudyContext(session, frozen, executor, clock, TrialRunner(session, frozen, executor, clock))
+
+
+@contextlib.contextmanager
+def existing_study(root: Path, observer: Observer | None) -> Iterator[StudyContext]:
+    """A study made earlier, open for writing.
+
+    Raises:
+        UsageError: there is no study, or it never got its first event.
+        StudyBusyError: another engine works on it.
+    """
+    folder = StudyFolder.open(root)
+    clock = SystemClock()
+    with StudySession(folder, clock, observer) as session:
+        if session.state.created is None:
+            raise UsageError(
+                "the study was interrupted before it began",
+                file=str(root),
+                hint="remove the folder and run the task again",
+            )
+        task = load_task(folder.task_file)
+        executor = make_executor(session.state.created.options.executor)
+        yield StudyContext(session, task, executor, clock, TrialRunner(session, task, executor, clock))
+
+
+def _default_out(task: Task) -> Path:
+    stamp = dt.datetime.now().astimezone().strftime("%Y%m%d-%H%M%S")
+    slug = "".join(char if char.isalnum() or char in "-_" else "-" for char in task.settings.task.name)
+    return Path(STUDIES) / f"{slug}-{stamp}"
