@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -40,7 +41,8 @@ class JournalWriter:
                     os.write(self._descriptor, line[written:])
                 os.fsync(self._descriptor)
             except OSError:
-                os.ftruncate(self._descriptor, size)
+                with contextlib.suppress(OSError):
+                    os.ftruncate(self._descriptor, size)
                 raise
         self._count += 1
         return entry
