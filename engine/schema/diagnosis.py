@@ -34,5 +34,6 @@ class Diagnosis(Record):
     phases: Phases
     unexplained_s: float | None
     bottleneck: str
+    bottleneck_reason: str
     baseline_trials: tuple[str, ...]
     loss_band: float

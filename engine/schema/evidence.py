@@ -57,7 +57,10 @@ class TorchRecord(Record):
 
 
 class ParameterRecord(Record):
-    """One parameter or buffer; `shape` is global, `content_hash` and `sumsq` cover this rank's part of it."""
+    """One parameter or buffer; `shape` is global, `content_hash` and `sumsq` cover this rank's part of it.
+
+    Shards of replica 0 add up to the whole; a tensor that is not sharded is whole on every rank.
+    """
 
     name: str
     shape: tuple[Count, ...]
@@ -67,6 +70,8 @@ class ParameterRecord(Record):
     content_hash: Count | None
     sumsq: Number | None
     group: Count | None
+    sharded: bool = False
+    replica: Count | None = None
 
     @property
     def numel(self) -> int:
@@ -96,12 +101,13 @@ class OptimizerGroup(Record):
 
 
 class OptimizerRecord(Record):
-    """One optimizer; `state_dtypes` maps "exp_avg:float32" to elements."""
+    """One optimizer; `state_dtypes` maps "exp_avg:float32" to elements, `wrapper` is a class around it."""
 
     index: Count
     class_name: str
     groups: tuple[OptimizerGroup, ...]
     state_dtypes: dict[str, Count]
+    wrapper: str | None = None
 
 
 class PhaseTimes(Record):
@@ -147,6 +153,7 @@ class StepSample(Record):
 class UpdateRecord(Record):
     """One optimizer update of one rank.
 
+    tokens: all positions; real_tokens: those that the attention mask keeps; label_tokens: those in the loss.
     `arrived_ns` is on the agent's monotonic clock, the rest on the probe's.
     """
 
@@ -161,11 +168,13 @@ class UpdateRecord(Record):
     counts: EventCounts
     samples: Count | None
     tokens: Count | None
+    real_tokens: Count | None
     label_tokens: Count | None
     label_source: str | None
     shapes: tuple[str, ...]
     data_hash: Count | None
     label_hash: Count | None
+    label_hash_source: str | None
     loss: tuple[Number, ...] | None
     grad_norm: Number | None
     grad_norm_source: str | None

@@ -1,0 +1,1 @@
+"""Ideas from rules and from language models: candidates and starting beliefs, never decisions."""

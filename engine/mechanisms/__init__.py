@@ -1,0 +1,1 @@
+"""The table of framework-neutral optimisations, and how each framework spells them."""

@@ -1,0 +1,1 @@
+"""Why a run failed: evidence first (agent, probe), log text last."""

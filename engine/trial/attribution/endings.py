@@ -1,0 +1,69 @@
+"""Endings that the agent reports itself: cancelled, never started, silent, too slow."""
+
+from __future__ import annotations
+
+from engine.schema.evidence import RunEvidence
+from engine.schema.trial import Attribution, EvidenceLine, FailureKind
+
+
+def attribute_outside(evidence: RunEvidence) -> Attribution | None:
+    """Endings that need no look inside the run: stopped by us, never launched, lost; else None."""
+    if evidence.ended == "cancelled":
+        return _ending(FailureKind.NONE, False, "the run was cancelled", evidence)
+    if evidence.ended == "launch_failed":
+        why = evidence.launch_error or "the agent gave no reason"
+        return _ending(FailureKind.INFRA, False, f"the launcher could not be started: {why}", evidence)
+    if evidence.ended == "no_result":
+        why = "; ".join(evidence.notes) or "result.json is missing"
+        return _ending(
+            FailureKind.INFRA, False, f"the run ended without a result of its agent: {why}", evidence
+        )
+    return None
+
+
+def attribute_timeout(evidence: RunEvidence) -> Attribution | None:
+    """Runs that the agent ended because nothing came, where no rank says why; else None."""
+    if evidence.ended == "total_timeout":
+        done = min((len(rank.updates) for rank in evidence.ranks), default=0)
+        cause = f"the run was stopped at its time limit after {done} of {evidence.total_updates} updates"
+        return _ending(FailureKind.TIMEOUT, None, cause, evidence)
+    if evidence.ended == "update_timeout":
+        rank = _first_silent(evidence)
+        who = "no rank" if rank is None else f"rank {rank}"
+        done = min((len(each.updates) for each in evidence.ranks), default=0)
+        cause = f"updates stopped coming after {done} of {evidence.total_updates}; {who} was silent first"
+        return _ending(FailureKind.HANG, None, cause, evidence, rank)
+    if evidence.ended == "start_timeout":
+        return _no_start(evidence)
+    return None
+
+
+def _no_start(evidence: RunEvidence) -> Attribution:
+    present = {rank.rank for rank in evidence.ranks if rank.hello is not None}
+    missing = sorted(set(range(evidence.world_size)) - present)
+    if missing:
+        named = ", ".join(str(rank) for rank in missing[:8])
+        cause = f"{len(missing)} of {evidence.world_size} ranks never started: {named}"
+        return _ending(FailureKind.INFRA, False, cause, evidence, missing[0])
+    waiting = next((rank.rank for rank in evidence.ranks if not rank.updates), None)
+    cause = "every rank started, but the first update did not end in time"
+    if waiting is not None:
+        cause += f"; rank {waiting} was still in it"
+    return _ending(FailureKind.HANG, None, cause, evidence, waiting)
+
+
+def _first_silent(evidence: RunEvidence) -> int | None:
+    """The rank with the fewest updates, the one that has been silent longest among equals."""
+    keys = [
+        (len(rank.updates), (rank.agent.last_update_ns if rank.agent else None) or 0, rank.rank)
+        for rank in evidence.ranks
+    ]
+    return min(keys)[2] if keys else None
+
+
+def _ending(
+    kind: FailureKind, blame: bool | None, cause: str, evidence: RunEvidence, rank: int | None = None
+) -> Attribution:
+    text = f"agent: the run ended as {evidence.ended}"
+    quoted = (EvidenceLine(line=None, text=text),)
+    return Attribution(kind=kind, blame_candidate=blame, cause=cause, rank=rank, evidence=quoted)

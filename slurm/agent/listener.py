@@ -1,0 +1,198 @@
+"""The unix socket that the probes of this node's ranks talk to."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import selectors
+import shutil
+import socket
+import struct
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from slurm.agent.procfs import is_descendant, read_environ
+from slurm.agent.ranks import RankRecord
+
+_CHUNK = 1 << 20
+_MAX_LINE = 64 << 20
+_BACKLOG = 128
+_SOCKET_ROOT = Path("/tmp")  # whatever TMPDIR says: a socket's path has to be short
+
+
+def _folder_prefix(trial_dir: str) -> str:
+    return f"infrarsi-{hashlib.sha256(os.fsencode(trial_dir)).hexdigest()[:12]}-"
+
+
+def remove_socket_folders(trial_dir: str) -> None:
+    """Remove what an agent that was killed left in the temporary folder."""
+    for folder in _SOCKET_ROOT.glob(_folder_prefix(trial_dir) + "*"):
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+class Connection:
+    """One peer: who it is as the kernel says, and the bytes of its unfinished line."""
+
+    def __init__(self, sock: socket.socket, agent_pid: int) -> None:
+        self.sock = sock
+        peer = sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
+        self.peer_pid: int = struct.unpack("3i", peer)[0]
+        self.ours = is_descendant(self.peer_pid, agent_pid)
+        rank = read_environ(self.peer_pid).get(b"RANK", b"")
+        self.environ_rank = int(rank) if rank.isdigit() else None
+        self.record: RankRecord | None = None
+        self.buffer = bytearray()
+        self.skipping = False
+
+    def lines(self, data: bytes) -> list[bytes]:
+        """Add received bytes; return the lines that are now complete, without an oversized one."""
+        searched = len(self.buffer)
+        self.buffer += data
+        found = []
+        start = 0
+        while (newline := self.buffer.find(b"\n", max(start, searched))) >= 0:
+            if not self.skipping:
+                found.append(bytes(self.buffer[start:newline]))
+            self.skipping = False
+            start = newline + 1
+        del self.buffer[:start]
+        if len(self.buffer) > _MAX_LINE:
+            self.buffer.clear()
+            self.skipping = True
+        return found
+
+    def send(self, record: dict[str, Any]) -> None:
+        """Send one small record; a peer that is gone or does not read is its own loss."""
+        with contextlib.suppress(OSError):
+            self.sock.sendall(json.dumps(record).encode() + b"\n")
+
+
+class Listener:
+    """Accepts one connection per rank, from below this agent only; hands every line to its rank's record."""
+
+    def __init__(self, ranks: Sequence[RankRecord], trial_dir: str) -> None:
+        self._ranks = ranks
+        self._folder = Path(tempfile.mkdtemp(prefix=_folder_prefix(trial_dir), dir=_SOCKET_ROOT))
+        self.path = str(self._folder / "probe.sock")
+        self._selector = selectors.DefaultSelector()
+        self._server = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self._server.bind(self.path)
+        self._server.listen(_BACKLOG)
+        self._server.setblocking(False)
+        self._selector.register(self._server, selectors.EVENT_READ, None)
+        self._connections: set[Connection] = set()
+
+    def serve(self, timeout_s: float) -> bool:
+        """Handle what has arrived, waiting at most `timeout_s` for it; whether there was anything."""
+        events = self._selector.select(timeout_s)
+        for key, _ in events:
+            if key.data is None:
+                self._accept()
+            else:
+                self._read(key.data)
+        return bool(events)
+
+    def drain(self, limit_s: float) -> None:
+        """Read what the ranks left in the socket before they went."""
+        deadline = time.monotonic() + limit_s
+        while time.monotonic() < deadline and self.serve(0.0):
+            pass
+
+    def send_stop(self) -> None:
+        """Tell every rank that all of them have ended."""
+        for connection in self._connections:
+            if connection.record is not None:
+                connection.send({"k": "stop"})
+
+    def close(self) -> None:
+        """Close everything and remove the socket's folder."""
+        for connection in list(self._connections):
+            self._drop(connection)
+        self._selector.close()
+        self._server.close()
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    def _accept(self) -> None:
+        try:
+            sock, _ = self._server.accept()
+        except OSError:
+            return
+        connection = Connection(sock, os.getpid())
+        sock.setblocking(False)
+        self._connections.add(connection)
+        self._selector.register(sock, selectors.EVENT_READ, connection)
+
+    def _read(self, connection: Connection) -> None:
+        try:
+            data = connection.sock.recv(_CHUNK)
+        except BlockingIOError:
+            return
+        except OSError:
+            data = b""
+        arrived_ns = time.monotonic_ns()
+        if not data:
+            self._drop(connection)
+            return
+        for line in connection.lines(data):
+            if connection.record is not None:
+                connection.record.take(line, arrived_ns)
+            elif not self._greet(connection, line, arrived_ns):
+                connection.send({"k": "refuse"})
+                self._drop(connection)
+                return
+        if connection.skipping:
+            self._note(connection.record, f"a line longer than {_MAX_LINE} bytes was dropped")
+
+    def _greet(self, connection: Connection, line: bytes, arrived_ns: int) -> bool:
+        """Judge the first line of a peer; True when it is now the rank's connection."""
+        try:
+            hello = json.loads(line)
+        except (ValueError, RecursionError):
+            hello = None
+        record = self._rank(hello.get("rank")) if isinstance(hello, dict) else None
+        if not connection.ours:
+            self._note(record, f"process {connection.peer_pid} from outside the trial was refused")
+            return False
+        own = self._rank(connection.environ_rank)
+        if not isinstance(hello, dict) or hello.get("k") != "hello" or record is None:
+            self._note(own, f"process {connection.peer_pid}: no usable hello: {line[:80]!r}")
+            return False
+        if own is not None and own is not record:
+            self._note(
+                own, f"process {connection.peer_pid} of rank {own.rank} said hello as rank {record.rank}"
+            )
+            return False
+        if record.connected:
+            return False  # a data loader or compile worker of the rank: expected, and stays inert
+        record.open(hello, connection.peer_pid, arrived_ns)
+        connection.record = record
+        connection.send({"k": "accept"})
+        return True
+
+    def _rank(self, rank: object) -> RankRecord | None:
+        if isinstance(rank, int) and not isinstance(rank, bool) and 0 <= rank < len(self._ranks):
+            return self._ranks[rank]
+        return None
+
+    def _note(self, record: RankRecord | None, error: str) -> None:
+        if record is not None:
+            record.note(error)
+        else:
+            print(f"slurm.agent: {error}", file=sys.stderr, flush=True)
+
+    def _drop(self, connection: Connection) -> None:
+        if connection not in self._connections:
+            return
+        self._connections.discard(connection)
+        self._selector.unregister(connection.sock)
+        if connection.record is not None:
+            if connection.buffer:
+                connection.record.note(f"unfinished line of {len(connection.buffer)} bytes at the end")
+            connection.record.close()
+        connection.sock.close()

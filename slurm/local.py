@@ -1,0 +1,192 @@
+"""Trials on this machine, as jobs of submitit that outlive the engine."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import asdict
+from pathlib import Path
+
+from engine.durable import explain_disk_errors, write_json
+from engine.errors import InfrastructureError
+from engine.schema.job import JobHandle, JobRequest, JobState, JobStatus
+from slurm.adopted import kill_trial, wait_until
+from slurm.agent.procfs import processes_of_trial
+from slurm.agent.run import run
+from slurm.detached import CONTROLLER_LOG, DetachedLocalExecutor
+from slurm.identity import ProcessMark, mark_of, read_mark, read_object
+
+CANCEL_WAIT_S = 10.0
+"""Seconds that an agent gets to end its trial; it needs four at most."""
+
+_FOLDER = "submitit"
+_SUBMISSION = "submission.json"
+_PLACEHOLDERS = ("%j", "%t", "%A", "%a")
+_SUBMITTING_S = 30.0
+_HEARTBEAT_S = 30.0
+_TAIL_CHARACTERS = 1000
+
+
+class LocalExecutor:
+    """Runs each trial under a node agent of its own, one machine, no scheduler.
+
+    Keeps nothing in memory: a job's state is read from the trial folder and /proc, so that handles of an
+    earlier engine process are as good as its own. Nothing is queued: whoever submits decides how many run.
+    """
+
+    def submit(self, request: JobRequest) -> JobHandle:
+        """Start the agent of a trial and return at once.
+
+        Raises:
+            InfrastructureError: submitted before, more than one node, or the disk refuses.
+        """
+        trial_dir = Path(request.trial_dir)
+        folder = trial_dir / _FOLDER
+        self._check(request)
+        with explain_disk_errors(folder):
+            try:
+                folder.mkdir(mode=0o700)
+            except FileExistsError as error:
+                raise InfrastructureError(
+                    "the trial was submitted before",
+                    file=str(folder),
+                    rule="one submission per trial folder",
+                    hint="adopt the running job, or use a new trial folder",
+                ) from error
+            executor = DetachedLocalExecutor(folder, request.trial_dir, request.time_limit_s)
+            job = executor.submit(run, Path(request.spec_path))
+        mark = mark_of(int(job.job_id), request.token)
+        try:
+            write_json(folder / _SUBMISSION, {**asdict(mark), "submitted_at": time.time()})
+        except InfrastructureError:
+            kill_trial(trial_dir, [mark])
+            raise
+        return JobHandle(
+            executor="local", job_id=job.job_id, trial_dir=request.trial_dir, token=request.token
+        )
+
+    def poll(self, handle: JobHandle) -> JobStatus:
+        """The job's state, from result.json, then the agent's process, then the submission's."""
+        status = self._ended(handle)
+        if status is not None:
+            return status
+        if self._is_foreign(handle):
+            return _status(JobState.LOST, f"{handle.trial_dir} belongs to another submission")
+        agent = read_mark(self._job_file(handle))
+        controller = read_mark(self._submission_file(handle))
+        if agent is not None and self._is_alive(agent, handle):
+            return _status(JobState.RUNNING)
+        if agent is None and self._is_starting(controller, handle):
+            return _status(JobState.PENDING)
+        # It may have ended between the two looks.
+        return self._ended(handle) or self._gone(handle, agent)
+
+    def cancel(self, handle: JobHandle, *, wait_s: float = CANCEL_WAIT_S) -> None:
+        """Ask the agent to end the trial, wait so many seconds, then kill what is left.
+
+        A finished job is left alone; of a lost one the remaining processes are ended.
+
+        Raises:
+            InfrastructureError: processes of the trial cannot be ended.
+        """
+        if self._ended(handle) is not None or self._is_foreign(handle):
+            return
+        trial_dir = Path(handle.trial_dir)
+        write_json(trial_dir / "cancel", {"at": time.time(), "token": handle.token})
+        wait_until(lambda: not self._owners(handle), wait_s)
+        if not kill_trial(trial_dir, self._owners(handle)):
+            left = [process.pid for process in processes_of_trial(handle.trial_dir)]
+            raise InfrastructureError(
+                "processes of a cancelled trial cannot be ended",
+                file=handle.trial_dir,
+                value=left,
+                hint="they may hang in the kernel (a dead disk, a GPU driver); see `ps -o stat,wchan`",
+            )
+
+    def _check(self, request: JobRequest) -> None:
+        if request.nodes != 1:
+            raise InfrastructureError(
+                "the local executor has one node",
+                key="allocation.nodes",
+                value=request.nodes,
+                rule="nodes = 1",
+                hint="use --executor slurm",
+            )
+        if any(placeholder in request.trial_dir for placeholder in _PLACEHOLDERS):
+            raise InfrastructureError(
+                "submitit would rewrite this path",
+                file=request.trial_dir,
+                rule=f"a trial folder's path holds none of {', '.join(_PLACEHOLDERS)}",
+                hint="choose another --out",
+            )
+
+    def _job_file(self, handle: JobHandle) -> Path:
+        return Path(handle.trial_dir) / "job.json"
+
+    def _submission_file(self, handle: JobHandle) -> Path:
+        return Path(handle.trial_dir) / _FOLDER / _SUBMISSION
+
+    def _is_foreign(self, handle: JobHandle) -> bool:
+        marks = [read_mark(self._job_file(handle)), read_mark(self._submission_file(handle))]
+        return any(mark is not None and mark.token != handle.token for mark in marks)
+
+    def _owners(self, handle: JobHandle) -> list[ProcessMark]:
+        """The agent and its controller, as far as they run."""
+        marks = [read_mark(self._job_file(handle)), read_mark(self._submission_file(handle))]
+        return [mark for mark in marks if mark is not None and mark.runs(handle.trial_dir)]
+
+    def _ended(self, handle: JobHandle) -> JobStatus | None:
+        path = Path(handle.trial_dir) / "result.json"
+        if not path.exists():
+            return None
+        result = read_object(path)
+        if result is None:
+            return _status(JobState.LOST, f"{path} is not a JSON object")
+        if result.get("token") != handle.token:
+            return _status(JobState.LOST, f"{path} belongs to another submission")
+        if result.get("ended") == "cancelled" and (Path(handle.trial_dir) / "cancel").exists():
+            return _status(JobState.CANCELLED)
+        return _status(JobState.FINISHED)
+
+    def _is_alive(self, agent: ProcessMark, handle: JobHandle) -> bool:
+        if agent.here:
+            return agent.runs(handle.trial_dir)
+        beat = read_object(Path(handle.trial_dir) / "heartbeat") or {}
+        at = beat.get("at")
+        return isinstance(at, (int, float)) and time.time() - at < _HEARTBEAT_S
+
+    def _is_starting(self, controller: ProcessMark | None, handle: JobHandle) -> bool:
+        if controller is not None:
+            return controller.runs(handle.trial_dir)
+        try:
+            made_at = (Path(handle.trial_dir) / _FOLDER).stat().st_mtime
+        except OSError:
+            return False
+        return time.time() - made_at < _SUBMITTING_S
+
+    def _gone(self, handle: JobHandle, agent: ProcessMark | None) -> JobStatus:
+        if (Path(handle.trial_dir) / "cancel").exists():
+            return _status(JobState.CANCELLED, "ended from outside: the agent gave no result")
+        if agent is None:
+            reason = "the agent never started"
+        else:
+            reason = f"the agent (process {agent.pid} on {agent.host}) is gone without a result"
+        left = processes_of_trial(handle.trial_dir)
+        if left:
+            reason += f"; {len(left)} processes of the trial still run: cancel ends them"
+        return _status(JobState.LOST, f"{reason}; last output: {_tail(Path(handle.trial_dir) / _FOLDER)}")
+
+
+def _status(state: JobState, reason: str | None = None) -> JobStatus:
+    return JobStatus(state=state, reason=reason, as_of=time.time())
+
+
+def _tail(folder: Path) -> str:
+    """The end of what the agent, or else its controller, wrote to stderr."""
+    for path in [*sorted(folder.glob("*_log.err")), folder / CONTROLLER_LOG]:
+        try:
+            text = path.read_text(encoding="utf-8", errors="replace").strip()
+        except OSError:
+            continue
+        if text:
+            return text[-_TAIL_CHARACTERS:]
+    return "none"

@@ -1,0 +1,133 @@
+"""A training script of the tests: `trainer.py MODE OUTPUT_DIR`; everything else is in the environment."""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from speaker import Speaker
+
+MODE, OUTPUT = sys.argv[1], Path(sys.argv[2])
+TOTAL = json.loads(os.environ["INFRARSI_PROBE"])["total_updates"]
+FOREVER_S = 600
+
+
+def forever() -> None:
+    while True:
+        time.sleep(FOREVER_S)
+
+
+def train(speaker: Speaker, updates: int) -> None:
+    for _ in range(updates):
+        deadline = time.process_time() + 0.02
+        while time.process_time() < deadline:
+            pass
+        speaker.update()
+
+
+def normal(speaker: Speaker) -> None:
+    print(f"rank {speaker.rank} trains")
+    train(speaker, TOTAL)
+    speaker.end()
+
+
+def crash(speaker: Speaker) -> None:
+    train(speaker, 1)
+    if speaker.rank == int(os.environ["WORLD_SIZE"]) - 1:
+        speaker.say("exception", phase="forward", type="ValueError", mro=["ValueError"], message="boom")
+        os._exit(3)
+    forever()
+
+
+def hang(speaker: Speaker) -> None:
+    train(speaker, 1)
+    if speaker.rank == 0:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        forever()
+    while True:
+        train(speaker, 1)
+        time.sleep(0.05)
+
+
+def silent(_speaker: Speaker) -> None:
+    forever()
+
+
+def garbage(speaker: Speaker) -> None:
+    speaker.raw(b"{not json\n\xff\xfe\n[1, 2]\n" + b"[" * 100_000 + b"\n")
+    speaker.say("update", i=0)
+    speaker.updates = 1
+    speaker.seq += 5
+    speaker.update(rank=7)
+    speaker.say("nonsense")
+    speaker.end()
+
+
+def second(speaker: Speaker) -> None:
+    answers = [Speaker().hello(), Speaker(rank=1 - speaker.rank).hello()]
+    (OUTPUT / f"answers-{speaker.rank}").write_text(json.dumps(answers))
+    train(speaker, TOTAL)
+    speaker.end()
+
+
+def large(speaker: Speaker) -> None:
+    speaker.say("signature", when="start", model="M" * (3 << 20))
+    train(speaker, TOTAL)
+    speaker.end()
+
+
+def escape(speaker: Speaker) -> None:
+    code = (
+        "import os, signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); "
+        "os.write(1, b'x'); time.sleep(600)"
+    )
+    child = subprocess.Popen(
+        [sys.executable, "-c", code], stdout=subprocess.PIPE, start_new_session=True, cwd="/", env={}
+    )
+    if child.stdout is not None:
+        child.stdout.read(1)
+    (OUTPUT / "escaped").write_text(str(child.pid))
+    train(speaker, TOTAL)
+    speaker.end()
+
+
+def describe(speaker: Speaker) -> None:
+    limit = resource.getrlimit(resource.RLIMIT_DATA)
+    facts = {"environ": dict(os.environ), "cwd": os.getcwd(), "limit": limit, "path": sys.path}
+    temporary = OUTPUT / "facts.tmp"
+    temporary.write_text(json.dumps(facts))
+    temporary.rename(OUTPUT / "facts.json")
+    train_until_released(speaker)
+    speaker.end()
+
+
+def lift(speaker: Speaker) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
+    resource.setrlimit(resource.RLIMIT_DATA, (hard, hard))
+    train_until_released(speaker)
+    resource.setrlimit(resource.RLIMIT_DATA, (soft, hard))
+    speaker.end()
+
+
+def train_until_released(speaker: Speaker) -> None:
+    """Train on until the test has seen enough."""
+    while not (OUTPUT / "release").exists():
+        train(speaker, 1)
+        time.sleep(0.02)
+    train(speaker, max(TOTAL - speaker.updates, 0))
+
+
+def main() -> None:
+    speaker = Speaker()
+    if speaker.hello() != "accept":
+        sys.exit(9)
+    globals()[MODE](speaker)
+
+
+main()
