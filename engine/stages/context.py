@@ -1,0 +1,123 @@
+"""What every stage works with, and how a stage gets a trial run."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+
+from engine.errors import InfrastructureError
+from engine.journal.session import StudySession
+from engine.journal.state import StudyState, TrialState
+from engine.ports import Clock, JobExecutor
+from engine.schema.study import Prediction, StudyCreated, TrialProposed
+from engine.schema.trial import Candidate, OutcomeKind, TrialKind
+from engine.task.load import Task
+from engine.trial.runner import TrialRunner
+
+VOID_RETRIES = 2
+"""A trial that infrastructure broke is run again this often."""
+
+_PREFIX = {
+    TrialKind.BASELINE: "b",
+    TrialKind.PERTURBATION: "p",
+    TrialKind.SEARCH: "t",
+    TrialKind.RETEST: "r",
+    TrialKind.VERIFICATION: "v",
+    TrialKind.MANUAL: "m",
+}
+_MINIMUM_WARMUP = 1
+
+
+@dataclass(frozen=True)
+class StudyContext:
+    """One running study."""
+
+    session: StudySession
+    task: Task
+    executor: JobExecutor
+    clock: Clock
+    runner: TrialRunner
+
+    @property
+    def state(self) -> StudyState:
+        """The study so far."""
+        return self.session.state
+
+    @property
+    def created(self) -> StudyCreated:
+        """What was fixed at the start."""
+        if self.state.created is None:
+            raise AssertionError("the study has no first event")
+        return self.state.created
+
+    def baseline_candidate(self) -> Candidate:
+        """The unchanged job."""
+        return Candidate(configuration=self.task.space.baseline())
+
+    def run_trial(
+        self,
+        kind: TrialKind,
+        candidate: Candidate,
+        *,
+        origin: str,
+        reason: str,
+        predicted: Prediction | None = None,
+        pair: int | None = None,
+    ) -> TrialState:
+        """Run one candidate to its outcome; a void run is repeated up to VOID_RETRIES times.
+
+        Raises:
+            InfrastructureError: every attempt was void.
+            StopRequested: a person asked to stop; the trial is recorded as cancelled.
+        """
+        retry_of = None
+        for _attempt in range(1 + VOID_RETRIES):
+            proposed = self._proposal(kind, candidate, origin, reason, predicted, pair, retry_of)
+            self.session.record(proposed)
+            trial = self.state.trials[proposed.trial_id]
+            outcome = self.runner.run(trial)
+            if outcome.kind is not OutcomeKind.VOID:
+                return trial
+            retry_of = retry_of or proposed.trial_id
+        cause = outcome.attribution.cause if outcome.attribution else "no cause known"
+        raise InfrastructureError(
+            f"trial {trial.trial_id} was broken {1 + VOID_RETRIES} times by infrastructure: {cause}",
+            file=str(self.session.folder.trial(trial.trial_id)),
+            hint="mend the cause, then `infrarsi resume` the study",
+        )
+
+    def _proposal(
+        self,
+        kind: TrialKind,
+        candidate: Candidate,
+        origin: str,
+        reason: str,
+        predicted: Prediction | None,
+        pair: int | None,
+        retry_of: str | None,
+    ) -> TrialProposed:
+        number = 1 + len(self.state.of_kind(kind))
+        trial_id = f"{_PREFIX[kind]}{number:03d}"
+        measurement = self.task.settings.measurement
+        warmup, measured = measurement.warmup_updates, measurement.measured_updates
+        if kind is TrialKind.RETEST:
+            warmup, measured = _MINIMUM_WARMUP, 1
+        else:
+            warmup += _hidden_extension(self.created.nonce, trial_id)
+        return TrialProposed(
+            trial_id=trial_id,
+            kind=kind,
+            origin=origin,
+            reason=reason,
+            candidate=candidate,
+            predicted=predicted,
+            pair=pair,
+            retry_of=retry_of,
+            total_updates=warmup + measured,
+            measured_updates=measured,
+        )
+
+
+def _hidden_extension(nonce: str, trial_id: str) -> int:
+    """0 or 1 further warm-up updates, so that a script cannot know where the window begins."""
+    return hashlib.sha256(f"{nonce}{trial_id}".encode()).digest()[0] % 2

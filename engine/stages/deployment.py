@@ -1,0 +1,165 @@
+"""Stage 5: apply the verified winner: a branch, one commit per patch and one for the configuration."""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+
+from engine.errors import UsageError
+from engine.journal.folder import StudyFolder
+from engine.journal.state import StudyState
+from engine.journal.summary import verified_verdict
+from engine.schema.study import Deployed, FinalistVerdict, Stage, StageEntered
+from engine.stages.context import StudyContext
+from engine.stages.repository import Repository, commit_all, git
+from engine.task.bindings.write import write_values
+from engine.task.load import Task
+from engine.trial.patching import apply_patch
+from engine.trial.snapshot import Snapshot
+
+LAUNCH_FILE = "infrarsi-launch.txt"
+
+
+@dataclass(frozen=True)
+class Deployment:
+    """What a deployment did, or with `dry_run` would do."""
+
+    target: str
+    branch: str
+    commits: tuple[str, ...]
+    diff: str
+    rollback: tuple[str, ...]
+    dry_run: bool
+
+
+def run_deployment(study: StudyContext) -> None:
+    """Deploy where the study was told to; without a target or a verified winner there is nothing to do."""
+    target = study.created.options.deploy_to
+    if target is None or study.state.deployed is not None or verified_verdict(study.state) is None:
+        return
+    study.session.record(StageEntered(stage=Stage.DEPLOYMENT))
+    done = deploy(study.session.folder, study.task, study.state, Path(target), dry_run=False)
+    study.session.record(Deployed(target=done.target, branch=done.branch, commits=done.commits))
+
+
+def deploy(folder: StudyFolder, task: Task, state: StudyState, target: Path, *, dry_run: bool) -> Deployment:
+    """Apply the winner to a clean, undiverged working tree; a target that does not exist is made.
+
+    Raises:
+        UsageError: nothing is verified, or the target is dirty or has diverged.
+        InfrastructureError: git refused.
+    """
+    verdict = verified_verdict(state)
+    if verdict is None:
+        raise UsageError(
+            "the study has no verified winner to deploy",
+            key="STUDY",
+            value=str(folder.root),
+            hint="`infrarsi status` shows where the study stands",
+        )
+    snapshot = Snapshot.load(folder.snapshot)
+    if not target.exists() and not dry_run:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copytree(snapshot.files, target, symlinks=True)
+        repository = Repository.create(target)
+    else:
+        repository = Repository.at(target if target.exists() else snapshot.files)
+    _refuse_dirty(repository)
+    _refuse_diverged(repository, snapshot)
+    branch = _branch_name(task, folder)
+    if repository.has_branch(branch):
+        raise UsageError(
+            f"the branch {branch} exists already", file=str(target), hint=f"`git branch -D {branch}` first"
+        )
+    return _commit_winner(folder, task, verdict, repository, branch, dry_run)
+
+
+def _commit_winner(
+    folder: StudyFolder,
+    task: Task,
+    verdict: FinalistVerdict,
+    repository: Repository,
+    branch: str,
+    dry_run: bool,
+) -> Deployment:
+    before = repository.head()
+    with repository.scratch_tree() as project:
+        base = git(project, "rev-parse", "HEAD").strip()
+        commits = []
+        for patch in verdict.candidate.patches:
+            apply_patch(project, folder.patch(patch.sha256).read_text())
+            commits.append(commit_all(project, f"Apply patch {patch.name}"))
+        _write_configuration(task, verdict, project)
+        commits.append(commit_all(project, _message(verdict)))
+        commits = [commit for commit in commits if commit]
+        diff = git(project, "diff", base, "HEAD") if commits else ""
+        if not dry_run and commits:
+            git(project, "branch", branch, "HEAD")
+    if not dry_run and commits:
+        git(repository.folder, "switch", "--quiet", branch)
+    return Deployment(
+        target=str(repository.folder),
+        branch=branch,
+        commits=tuple(commits),
+        diff=diff,
+        rollback=(
+            f"git -C {repository.folder} switch {before}",
+            f"git -C {repository.folder} branch -D {branch}",
+        ),
+        dry_run=dry_run,
+    )
+
+
+def _write_configuration(task: Task, verdict: FinalistVerdict, project: Path) -> None:
+    """Write the winner through the bindings; flags and variables go into a file beside the configuration."""
+    command, space = list(task.settings.task.command), task.space
+    written = write_values(space, verdict.candidate.configuration, project, command)
+    if written == write_values(space, space.baseline(), None, command):
+        return
+    lines = ["# How the verified configuration is started", *(f"unset {name}" for name in written.unset)]
+    lines += [f"export {name}={value}" for name, value in sorted(written.env.items())]
+    lines.append("command: " + " ".join(written.command))
+    (project / LAUNCH_FILE).write_text("\n".join(lines) + "\n")
+
+
+def _message(verdict: FinalistVerdict) -> str:
+    low, high = verdict.speedup_ci or (0.0, 0.0)
+    lines = ["Use the verified faster configuration", ""]
+    lines.append(
+        f"Speed-up {verdict.speedup:.3f}x, 99 % interval [{low:.3f}, {high:.3f}], measured by infrarsi."
+    )
+    lines.append("")
+    lines += [f"{name} = {value}" for name, value in sorted(verdict.candidate.configuration.items())]
+    return "\n".join(lines)
+
+
+def _branch_name(task: Task, folder: StudyFolder) -> str:
+    slug = "".join(char if char.isalnum() else "-" for char in task.settings.task.name).strip("-").lower()
+    return f"infrarsi/{slug}-{hashlib.sha256(folder.root.name.encode()).hexdigest()[:6]}"
+
+
+def _refuse_dirty(repository: Repository) -> None:
+    dirty = repository.dirty_files()
+    if dirty:
+        raise UsageError(
+            f"the target has uncommitted changes: {', '.join(dirty[:5])}",
+            file=str(repository.folder),
+            hint="commit or stash them, then deploy again",
+        )
+
+
+def _refuse_diverged(repository: Repository, snapshot: Snapshot) -> None:
+    diverged = [
+        name
+        for name, digest in snapshot.digests().items()
+        if not (repository.folder / name).is_file()
+        or hashlib.sha256((repository.folder / name).read_bytes()).hexdigest() != digest
+    ]
+    if diverged:
+        raise UsageError(
+            f"the target is not the project that was measured: {', '.join(sorted(diverged)[:5])} differ",
+            file=str(repository.folder),
+            hint="check out the measured commit, or run a new study on the project as it is now",
+        )

@@ -1,0 +1,204 @@
+"""The report for people. Holds no path, host or user name."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from engine.journal.state import StudyState, TrialState
+from engine.journal.summary import gpu_hours, verified_verdict
+from engine.schema.diagnosis import Diagnosis
+from engine.schema.study import FinalistVerdict
+from engine.schema.trial import Candidate, Outcome, OutcomeKind, Phases, TrialKind
+from engine.stages.context import StudyContext
+
+
+def render_report(study: StudyContext) -> str:
+    """Markdown of a study whose verification is done."""
+    state = study.state
+    verdict = verified_verdict(state)
+    baseline = study.task.space.baseline()
+    sections = [
+        f"# {study.task.settings.task.name}",
+        _headline(state, verdict),
+        *([_winner(verdict, baseline)] if verdict else []),
+        _verification(state),
+        _baseline(state.diagnosis),
+        _invariants(verdict or next(iter(state.verdicts or ()), None)),
+        _trials(state, baseline),
+        _failures(state),
+        _cost(state),
+        _repeat(study),
+    ]
+    return "\n\n".join(section for section in sections if section) + "\n"
+
+
+def table(header: Iterable[str], rows: Iterable[Iterable[object]]) -> str:
+    """A Markdown table; pipes in cells are escaped."""
+    cells = [[str(cell).replace("|", "\\|").replace("\n", " ") for cell in row] for row in rows]
+    head = list(header)
+    lines = ["| " + " | ".join(head) + " |", "|" + " --- |" * len(head)]
+    return "\n".join(lines + ["| " + " | ".join(row) + " |" for row in cells])
+
+
+def changes(candidate: Candidate, baseline: dict[str, bool | int | float | str]) -> str:
+    """What a candidate changes against the baseline, in a few words."""
+    parts = [
+        f"{name}={value}"
+        for name, value in candidate.configuration.items()
+        if value != baseline.get(name) or type(value) is not type(baseline.get(name))
+    ]
+    parts += [f"patch {patch.name}" for patch in candidate.patches]
+    return ", ".join(parts) or "the unchanged job"
+
+
+def _headline(state: StudyState, verdict: FinalistVerdict | None) -> str:
+    if verdict is not None and verdict.speedup_ci is not None:
+        low, high = verdict.speedup_ci
+        return (
+            f"**Verified: {verdict.speedup:.3f}× faster** (99 % interval {low:.3f} to {high:.3f}, "
+            f"{verdict.pairs} interleaved pairs of independent runs). What is trained is unchanged: "
+            "every invariant below passed, or says why it could not be decided."
+        )
+    reasons = [reason for each in state.verdicts or () for reason in each.reasons]
+    because = reasons[0] if reasons else (state.search_ended or "no candidate beat the noise")
+    return f"**No verified improvement.** {because[:1].upper()}{because[1:]}."
+
+
+def _winner(verdict: FinalistVerdict, baseline: dict[str, bool | int | float | str]) -> str:
+    rows = [
+        (name, baseline.get(name, ""), f"**{value}**" if value != baseline.get(name) else value)
+        for name, value in verdict.candidate.configuration.items()
+    ]
+    text = "## Winning configuration\n\n" + table(("mechanism", "before", "after"), rows)
+    if verdict.candidate.patches:
+        text += "\n\nPatches: " + ", ".join(patch.name for patch in verdict.candidate.patches)
+    return text
+
+
+def _verification(state: StudyState) -> str:
+    if state.plan is None or not state.verdicts:
+        return ""
+    rows = []
+    for index, verdict in enumerate(state.verdicts, 1):
+        interval = "not measured"
+        if verdict.speedup_ci is not None:
+            interval = f"{verdict.speedup_ci[0]:.3f} to {verdict.speedup_ci[1]:.3f}"
+        rows.append(
+            (
+                index,
+                "not measured" if verdict.speedup is None else f"{verdict.speedup:.3f}×",
+                interval,
+                "not measured" if verdict.cpu_speedup is None else f"{verdict.cpu_speedup:.3f}×",
+                verdict.pairs,
+                "verified" if verdict.verified else "; ".join(verdict.reasons),
+            )
+        )
+    head = ("finalist", "speed-up", "99 % interval", "CPU-second ratio", "pairs", "verdict")
+    return (
+        "## Verification\n\n"
+        f"Planned before the first run: {state.plan.pairs} pairs, baseline and finalists interleaved, "
+        "order reversed in every other block. Verified means that the lower end lies above "
+        f"{state.plan.threshold:.3f}×.\n\n" + table(head, rows)
+    )
+
+
+def _baseline(diagnosis: Diagnosis | None) -> str:
+    if diagnosis is None:
+        return ""
+    noise = diagnosis.noise
+    rows = [
+        ("step time", f"{diagnosis.step_time_s:.4f} s"),
+        ("tokens per second", _number(diagnosis.tokens_per_s, "{:.0f}")),
+        ("MFU", _number(diagnosis.mfu, "{:.1%}", diagnosis.mfu_reason)),
+        ("peak memory per rank", _number(diagnosis.peak_memory_gib, "{:.3f} GiB")),
+        ("noise within a run", f"{noise.within:.2%}"),
+        ("noise between runs", f"{noise.between:.2%} ({noise.runs} runs)"),
+        ("smallest effect that can be told", f"{noise.smallest_effect:.2%}"),
+        ("bottleneck", diagnosis.bottleneck),
+        *_phase_rows(diagnosis.phases),
+    ]
+    return "## Baseline\n\n" + table(("quantity", "value"), rows)
+
+
+def _phase_rows(phases: Phases) -> list[tuple[str, str]]:
+    return [(f"{name} per update", _number(value, "{:.4f} s")) for name, value in phases.model_dump().items()]
+
+
+def _number(value: float | None, form: str, reason: str | None = None) -> str:
+    if value is None:
+        return f"not available: {reason}" if reason else "not visible here"
+    return form.format(value)
+
+
+def _invariants(verdict: FinalistVerdict | None) -> str:
+    if verdict is None or not verdict.invariants:
+        return ""
+    rows = [
+        (each.layer, each.name, each.status.value, each.expected or "", each.observed or "", each.reason)
+        for each in verdict.invariants
+    ]
+    return "## Invariants\n\nThe worst verdict over the finalist's independent runs.\n\n" + table(
+        ("layer", "invariant", "status", "expected", "observed", "reason"), rows
+    )
+
+
+def _trials(state: StudyState, baseline: dict[str, bool | int | float | str]) -> str:
+    shown = state.of_kind(TrialKind.SEARCH, TrialKind.RETEST, TrialKind.MANUAL)
+    rows = [
+        (
+            trial.trial_id,
+            trial.proposed.origin,
+            changes(trial.proposed.candidate, baseline),
+            _outcome(trial.outcome),
+            f"{trial.outcome.gpu_hours:.4f}" if trial.outcome else "",
+        )
+        for trial in shown
+    ]
+    if not rows:
+        return ""
+    return "## What was tried\n\n" + table(("trial", "origin", "changes", "outcome", "GPU-hours"), rows)
+
+
+def _outcome(outcome: Outcome | None) -> str:
+    if outcome is None:
+        return "not finished"
+    if outcome.kind is OutcomeKind.COMPLETED and outcome.speedup is not None:
+        return f"{outcome.speedup:.3f}×"
+    if outcome.kind is OutcomeKind.REJECTED:
+        return "rejected: " + ", ".join(each.name for each in outcome.invariants if each.status == "failed")
+    kind = outcome.attribution.kind.value if outcome.attribution else "unknown"
+    return f"{outcome.kind.value}: {kind}"
+
+
+def _failures(state: StudyState) -> str:
+    rows = [
+        _failure_row(trial) for trial in state.trials.values() if trial.outcome and trial.outcome.attribution
+    ]
+    if not rows:
+        return ""
+    return "## Why trials failed\n\n" + table(("trial", "kind", "cause", "implicated"), rows)
+
+
+def _failure_row(trial: TrialState) -> tuple[str, str, str, str]:
+    attribution = trial.outcome.attribution if trial.outcome else None
+    if attribution is None:
+        return (trial.trial_id, "", "", "")
+    return (trial.trial_id, attribution.kind.value, attribution.cause, ", ".join(attribution.implicated))
+
+
+def _cost(state: StudyState) -> str:
+    spent = gpu_hours(state)
+    rows = [(name, f"{hours:.4f}") for name, hours in spent.items()]
+    return "## Cost\n\nGPU-hours by what became of them; on CPU tasks a GPU is a rank.\n\n" + table(
+        ("what", "GPU-hours"), rows
+    )
+
+
+def _repeat(study: StudyContext) -> str:
+    options = study.created.options
+    command = f"infrarsi run TASK --seed {options.seed}"
+    if options.trials is not None:
+        command += f" --trials {options.trials}"
+    if options.gpu_hours is not None:
+        command += f" --gpu-hours {options.gpu_hours:g}"
+    return f"## Repeat\n\n    {command}\n\nTASK is the folder of the task file."

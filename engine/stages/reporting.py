@@ -1,0 +1,48 @@
+"""Stage 4: verify the finalists, then write the report for people and for programs."""
+
+from __future__ import annotations
+
+import tomli_w
+
+from engine.durable import write_json, write_text
+from engine.journal.summary import summarise, verified_verdict
+from engine.schema.study import Stage, StageEntered
+from engine.search.finalists import finalists
+from engine.stages.context import StudyContext
+from engine.stages.report_markdown import render_report
+from engine.stages.search_input import search_input
+from engine.stages.verification import complete_verification, plan_verification
+
+FINALISTS = 2
+"""At most three are allowed; the third rarely wins and costs as much as the others."""
+
+
+def run_reporting(study: StudyContext) -> None:
+    """Verify what the search found and write report.md, report.json and winner.toml.
+
+    A study without a candidate that beats the noise is reported as it is: no verified improvement.
+    """
+    if study.state.verdicts is None:
+        study.session.record(StageEntered(stage=Stage.REPORTING))
+        if study.state.plan is None:
+            plan_verification(study, finalists(search_input(study), FINALISTS))
+        complete_verification(study)
+    write_report(study)
+
+
+def write_report(study: StudyContext) -> None:
+    """Write the report's files from the journal; running it again changes nothing."""
+    folder = study.session.folder
+    summary = summarise(study.state, folder.root.name)
+    summary["verification"] = [verdict.model_dump(mode="json") for verdict in study.state.verdicts or ()]
+    write_json(folder.report_json, summary)
+    write_text(folder.report_markdown, render_report(study))
+    verdict = verified_verdict(study.state)
+    if verdict is not None:
+        winner = {
+            "configuration": dict(verdict.candidate.configuration),
+            "patches": [patch.name for patch in verdict.candidate.patches],
+            "speedup": verdict.speedup,
+            "speedup_ci": list(verdict.speedup_ci or ()),
+        }
+        write_text(folder.winner, tomli_w.dumps(winner))

@@ -1,0 +1,45 @@
+"""The only loop: the order of the stages, and what an error or a stop leaves behind."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+
+from engine.errors import InfraError
+from engine.journal.session import StopRequested
+from engine.schema.study import Stage, StageEntered
+from engine.stages.context import StudyContext
+from engine.stages.deployment import run_deployment
+from engine.stages.diagnosis import run_diagnosis
+from engine.stages.reporting import run_reporting
+from engine.stages.search import run_search
+
+StageFunction = Callable[[StudyContext], None]
+
+ALL_STAGES: tuple[StageFunction, ...] = (run_diagnosis, run_search, run_reporting, run_deployment)
+
+
+def run_study(study: StudyContext, stages: tuple[StageFunction, ...] = ALL_STAGES) -> None:
+    """Settle what a crash left open, then run the stages in order.
+
+    Whatever ends the study early is recorded first, so that `status` and `resume` find it.
+
+    Raises:
+        InfraError: a stage failed; the study is left as `failed`.
+        StopRequested, KeyboardInterrupt: a person ended it; the study is left as `stopped`.
+    """
+    try:
+        study.runner.settle_open_trials()
+        for stage in stages:
+            stage(study)
+        if stages is ALL_STAGES or study.created.options.single_trial:
+            study.session.record(StageEntered(stage=Stage.DONE))
+    except InfraError as error:
+        # A full disk may refuse this record too: the journal then ends with the last thing that fitted.
+        with contextlib.suppress(InfraError):
+            study.session.record(StageEntered(stage=Stage.FAILED, note=str(error)))
+        raise
+    except (StopRequested, KeyboardInterrupt) as stop:
+        note = stop.reason if isinstance(stop, StopRequested) else "interrupted"
+        study.session.record(StageEntered(stage=Stage.STOPPED, note=note))
+        raise

@@ -1,0 +1,196 @@
+"""The life of one trial: prepare, claim, submit, wait, evaluate; and what a crash left open."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+from engine.durable import explain_disk_errors
+from engine.errors import IntegrityError
+from engine.invariants.context import InvariantContext
+from engine.journal.session import StopRequested, StudySession
+from engine.journal.state import TrialState
+from engine.ports import Clock, JobExecutor
+from engine.schema.evidence import RunEvidence
+from engine.schema.job import JobHandle, JobRequest, JobState, JobStatus
+from engine.schema.study import TrialFinished, TrialSubmitted
+from engine.schema.trial import Attribution, Candidate, FailureKind, Outcome, OutcomeKind, TrialKind
+from engine.task.load import Task
+from engine.trial.attribution.context import AttributionContext
+from engine.trial.evaluate import Reference, evaluate, make_reference, refused_outcome
+from engine.trial.evidence import read_evidence
+from engine.trial.plan import RefusedTrial, prepare_trial, read_plan, scope_violations
+from engine.trial.workspace import Workspace
+from engine.units import BYTES_PER_GIB, gpu_hours
+
+POLL_S = 0.25
+_GRACE_S = 60.0
+
+
+class TrialRunner:
+    """Runs trials of one study, one at a time."""
+
+    def __init__(self, session: StudySession, task: Task, executor: JobExecutor, clock: Clock) -> None:
+        self._session = session
+        self._task = task
+        self._executor = executor
+        self._clock = clock
+
+    def run(self, trial: TrialState) -> Outcome:
+        """Take a proposed trial to its outcome, which is in the journal when this returns.
+
+        Raises:
+            StopRequested, KeyboardInterrupt: a person asked to stop; the trial is recorded as cancelled.
+            InfrastructureError: the disk or the executor refused.
+        """
+        folder, created = self._session.folder, self._session.state.created
+        if created is None:
+            raise AssertionError("the study has no first event")
+        prepared = prepare_trial(self._task, folder, trial, created.nonce, self._session.state.diagnosis)
+        if isinstance(prepared, RefusedTrial):
+            return self._finish(trial, refused_outcome(prepared))
+        handle = self._submit(trial)
+        return self._finish(trial, self._follow(trial, handle))
+
+    def leaves_scope(self, candidate: Candidate) -> bool:
+        """Whether patches of a candidate touch files that the task does not let them touch."""
+        return bool(scope_violations(self._task, self._session.folder, candidate))
+
+    def settle_open_trials(self) -> None:
+        """Adopt or run what an earlier engine left without an outcome."""
+        for trial in self._session.state.open_trials():
+            trial_dir = self._session.folder.trial(trial.trial_id)
+            if not (trial_dir / "claim").exists():
+                self.run(trial)
+                continue
+            handle = trial.handle
+            if handle is None:
+                handle = self._unrecorded_handle(trial_dir)
+                self._session.record(TrialSubmitted(trial_id=trial.trial_id, handle=handle))
+            self._finish(trial, self._follow(trial, handle))
+
+    def evidence(self, trial_id: str) -> RunEvidence:
+        """What a finished trial left behind."""
+        trial_dir = self._session.folder.trial(trial_id)
+        return read_evidence(trial_dir, read_plan(trial_dir))
+
+    def _submit(self, trial: TrialState) -> JobHandle:
+        trial_dir = self._session.folder.trial(trial.trial_id)
+        plan = read_plan(trial_dir)
+        with explain_disk_errors(trial_dir):
+            (trial_dir / "claim").mkdir(mode=0o700)
+        handle = self._executor.submit(
+            JobRequest(
+                trial_id=plan.trial_id,
+                trial_dir=plan.trial_dir,
+                spec_path=str(trial_dir / "spec.json"),
+                token=plan.token,
+                nodes=plan.nodes,
+                ranks_per_node=plan.ranks_per_node,
+                cpus_per_rank=plan.cpus_per_rank,
+                time_limit_s=plan.total_timeout_s + _GRACE_S,
+            )
+        )
+        self._session.record(TrialSubmitted(trial_id=trial.trial_id, handle=handle))
+        return handle
+
+    def _unrecorded_handle(self, trial_dir: Path) -> JobHandle:
+        """The handle of a job whose submission the earlier engine did not live to record."""
+        created = self._session.state.created
+        try:
+            token = json.loads((trial_dir / "spec.json").read_text())["token"]
+        except (OSError, ValueError, KeyError) as error:
+            raise IntegrityError(
+                "the trial was claimed but its plan cannot be read",
+                file=str(trial_dir / "spec.json"),
+                hint="restore the file, or remove the trial's folder to have it run again",
+            ) from error
+        executor = created.options.executor if created else "local"
+        return JobHandle(executor=executor, job_id="unrecorded", trial_dir=str(trial_dir), token=token)
+
+    def _follow(self, trial: TrialState, handle: JobHandle) -> Outcome:
+        """Wait for the end of a job and judge it."""
+        started = trial.proposed_at
+        try:
+            status = self._await(handle)
+        except (StopRequested, KeyboardInterrupt):
+            self._executor.cancel(handle)
+            self._finish(trial, self._unjudged(OutcomeKind.CANCELLED, None, started))
+            raise
+        if status.state is JobState.CANCELLED:
+            return self._unjudged(OutcomeKind.CANCELLED, None, started)
+        if status.state is JobState.LOST:
+            self._executor.cancel(handle)  # its processes may outlive their agent
+            cause = status.reason or "the job is gone without a result"
+            lost = Attribution(kind=FailureKind.INFRA, blame_candidate=False, cause=cause)
+            return self._unjudged(OutcomeKind.VOID, lost, started)
+        return self._judge(trial)
+
+    def _await(self, handle: JobHandle) -> JobStatus:
+        while True:
+            status = self._executor.poll(handle)
+            if status.state.is_terminal:
+                return status
+            self._session.heartbeat()
+            self._clock.sleep(POLL_S)
+
+    def _judge(self, trial: TrialState) -> Outcome:
+        settings = self._task.settings
+        evidence = self.evidence(trial.trial_id)
+        workspace = Workspace.load(self._session.folder.trial(trial.trial_id) / "work")
+        baseline = self._task.space.baseline()
+        configuration = trial.proposed.candidate.configuration
+        outcome = evaluate(
+            evidence,
+            wall_s=evidence.wall_s or self._clock.now() - trial.proposed_at,
+            horizon_updates=settings.measurement.horizon_updates,
+            reference=self._reference(),
+            attribution=AttributionContext(
+                changes={name: value for name, value in configuration.items() if value != baseline.get(name)},
+                patched_files=workspace.patched_files,
+            ),
+            invariants=self._invariant_context(workspace.findings()),
+        )
+        workspace.remove()
+        shutil.rmtree(self._session.folder.trial(trial.trial_id) / "probe", ignore_errors=True)
+        return outcome
+
+    def _invariant_context(self, findings: tuple[str, ...]) -> InvariantContext:
+        settings, diagnosis = self._task.settings, self._session.state.diagnosis
+        limit = settings.allocation.memory_limit_gib
+        return InvariantContext(
+            loss_tolerance=settings.constraints.loss_tolerance,
+            loss_band=diagnosis.loss_band if diagnosis else 0.0,
+            precision_floor=settings.constraints.precision_floor,
+            allow=tuple(settings.constraints.allow),
+            data_order=settings.constraints.data_order,
+            scope_findings=findings,
+            nodes=settings.allocation.nodes,
+            world_size=settings.allocation.world_size,
+            memory_limit_bytes=None if limit is None else int(limit * BYTES_PER_GIB),
+            memory_headroom=settings.constraints.memory_headroom,
+        )
+
+    def _reference(self) -> Reference | None:
+        baselines = [
+            trial
+            for trial in self._session.state.of_kind(TrialKind.BASELINE)
+            if trial.outcome is not None and trial.outcome.kind is OutcomeKind.COMPLETED
+        ]
+        if not baselines:
+            return None
+        measurements = [
+            trial.outcome.measurement for trial in baselines if trial.outcome and trial.outcome.measurement
+        ]
+        horizon = self._task.settings.measurement.horizon_updates
+        return make_reference(self.evidence(baselines[0].trial_id), measurements, horizon)
+
+    def _unjudged(self, kind: OutcomeKind, why: Attribution | None, started: float) -> Outcome:
+        wall_s = max(0.0, self._clock.now() - started)
+        world_size = self._task.settings.allocation.world_size
+        return Outcome(kind=kind, attribution=why, wall_s=wall_s, gpu_hours=gpu_hours(wall_s, world_size))
+
+    def _finish(self, trial: TrialState, outcome: Outcome) -> Outcome:
+        self._session.record(TrialFinished(trial_id=trial.trial_id, outcome=outcome))
+        return outcome
