@@ -24,7 +24,7 @@ from engine.schema.study import (
     VerificationDone,
     VerificationPlanned,
 )
-from engine.schema.trial import Outcome, TrialKind
+from engine.schema.trial import Outcome, OutcomeKind, TrialKind
 
 
 @dataclass
@@ -102,6 +102,17 @@ class StudyState:
     def of_kind(self, *kinds: TrialKind) -> list[TrialState]:
         """Trials of some kinds, in order of proposal."""
         return [trial for trial in self.trials.values() if trial.proposed.kind in kinds]
+
+    def counted(self, *kinds: TrialKind) -> list[TrialState]:
+        """Finished trials that say something: not void, and not repeated later."""
+        repeated = {trial.proposed.retry_of for trial in self.trials.values()}
+        return [
+            trial
+            for trial in self.of_kind(*kinds)
+            if trial.outcome is not None
+            and trial.outcome.kind is not OutcomeKind.VOID
+            and trial.trial_id not in repeated
+        ]
 
     def open_trials(self) -> list[TrialState]:
         """Trials without an outcome: running, or interrupted by a crash."""

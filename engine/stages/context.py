@@ -6,6 +6,7 @@ import hashlib
 from dataclasses import dataclass
 
 from engine.errors import InfrastructureError
+from engine.invariants.check import worth_repeating
 from engine.journal.session import StudySession
 from engine.journal.state import StudyState, TrialState
 from engine.ports import Clock, JobExecutor
@@ -64,21 +65,26 @@ class StudyContext:
         predicted: Prediction | None = None,
         pair: int | None = None,
     ) -> TrialState:
-        """Run one candidate to its outcome; a void run is repeated up to VOID_RETRIES times.
+        """Run one candidate to its outcome.
+
+        A void run is repeated up to VOID_RETRIES times, a run that a disturbed machine may have spoiled once.
 
         Raises:
             InfrastructureError: every attempt was void.
             StopRequested: a person asked to stop; the trial is recorded as cancelled.
         """
         retry_of = None
+        repeated = False
         for _attempt in range(1 + VOID_RETRIES):
             proposed = self._proposal(kind, candidate, origin, reason, predicted, pair, retry_of)
             self.session.record(proposed)
             trial = self.state.trials[proposed.trial_id]
             outcome = self.runner.run(trial)
-            if outcome.kind is not OutcomeKind.VOID:
+            is_void = outcome.kind is OutcomeKind.VOID
+            if not is_void and (repeated or not worth_repeating(outcome.invariants)):
                 return trial
-            retry_of = retry_of or proposed.trial_id
+            repeated = repeated or not is_void
+            retry_of = proposed.trial_id
         cause = outcome.attribution.cause if outcome.attribution else "no cause known"
         raise InfrastructureError(
             f"trial {trial.trial_id} was broken {1 + VOID_RETRIES} times by infrastructure: {cause}",

@@ -89,7 +89,9 @@ def _commit_winner(
         base = git(project, "rev-parse", "HEAD").strip()
         commits = []
         for patch in verdict.candidate.patches:
-            apply_patch(project, folder.patch(patch.sha256).read_text())
+            failure = apply_patch(project, folder.patch(patch.sha256).read_text())
+            if failure is not None:
+                raise UsageError(f"patch {patch.name} does not apply: {failure.reason}", file=str(project))
             commits.append(commit_all(project, f"Apply patch {patch.name}"))
         _write_configuration(task, verdict, project)
         commits.append(commit_all(project, _message(verdict)))

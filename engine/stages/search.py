@@ -64,11 +64,8 @@ def budget_reached(study: StudyContext) -> str | None:
 
 
 def count_search_trials(state: StudyState) -> int:
-    """Search trials that count against the budget; void ones do not."""
-    return sum(
-        trial.outcome is not None and trial.outcome.kind is not OutcomeKind.VOID
-        for trial in state.of_kind(TrialKind.SEARCH)
-    )
+    """Search trials that count against the budget; void and repeated ones do not."""
+    return len(state.counted(TrialKind.SEARCH))
 
 
 def _target_reached(study: StudyContext) -> str | None:

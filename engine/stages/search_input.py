@@ -45,7 +45,7 @@ def search_input(study: StudyContext) -> SearchInput:
 
 def observations(state: StudyState, device: str) -> list[Observation]:
     """Finished trials that may teach a model, in the order in which they ended."""
-    finished = [trial for trial in state.of_kind(*_SHOWN) if trial.outcome and trial.revoked is None]
+    finished = [trial for trial in state.counted(*_SHOWN) if trial.revoked is None]
     finished.sort(key=lambda trial: (trial.finished_at or 0.0, trial.trial_id))
     return [_observation(trial) for trial in finished]
 
@@ -100,10 +100,7 @@ def _suggestion(study: StudyContext, idea: Idea) -> Suggestion:
 
 def _budget(study: StudyContext) -> Budget:
     options, state = study.created.options, study.state
-    done = sum(
-        trial.outcome is not None and trial.outcome.kind is not OutcomeKind.VOID
-        for trial in state.of_kind(TrialKind.SEARCH)
-    )
+    done = len(state.counted(TrialKind.SEARCH))
     allowed = None
     if options.gpu_hours is not None:
         allowed = options.gpu_hours * (1.0 - study.task.settings.budget.verification_share)

@@ -64,15 +64,11 @@ def _origin(plan_number: int, role: int) -> str:
 
 def _trial_of(study: StudyContext, pair: int, role: int) -> TrialState | None:
     origin = _origin(study.state.plan_number, role)
-    for trial in study.state.of_kind(TrialKind.VERIFICATION):
-        is_it = trial.proposed.pair == pair and trial.proposed.origin == origin
-        if is_it and trial.outcome is not None and _is_final(trial):
+    for trial in study.state.counted(TrialKind.VERIFICATION):
+        is_cancelled = trial.outcome is None or trial.outcome.kind is OutcomeKind.CANCELLED
+        if trial.proposed.pair == pair and trial.proposed.origin == origin and not is_cancelled:
             return trial
     return None
-
-
-def _is_final(trial: TrialState) -> bool:
-    return trial.outcome is not None and trial.outcome.kind not in (OutcomeKind.VOID, OutcomeKind.CANCELLED)
 
 
 def judge(study: StudyContext, plan: VerificationPlanned) -> tuple[FinalistVerdict, ...]:

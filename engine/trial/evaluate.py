@@ -82,7 +82,8 @@ def evaluate(
 def refused_outcome(refused: RefusedTrial) -> Outcome:
     """The outcome of a candidate that was not run."""
     if refused.attribution is not None:
-        return Outcome(kind=OutcomeKind.FAILED, attribution=refused.attribution, wall_s=0.0, gpu_hours=0.0)
+        kind = _failure_kind(refused.attribution)
+        return Outcome(kind=kind, attribution=refused.attribution, wall_s=0.0, gpu_hours=0.0)
     return Outcome(
         kind=OutcomeKind.REJECTED,
         invariants=out_of_scope(refused.violations),

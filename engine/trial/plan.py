@@ -17,6 +17,7 @@ from engine.schema.plan import LaunchPlan, ProbePlan
 from engine.schema.trial import Attribution, Candidate, EvidenceLine, FailureKind, PatchRef, TrialKind
 from engine.task.bindings.write import Applied, write_values
 from engine.task.load import Task
+from engine.task.placeholders import substitute
 from engine.trial.patching import PatchFailure, parse_patch
 from engine.trial.scope import check_patch_scope
 from engine.trial.snapshot import Snapshot
@@ -143,17 +144,12 @@ def fill_placeholders(command: list[str], task: Task, output: Path) -> list[str]
     """Fill what is known before the job runs; {node_rank}, {master_addr}, {master_port} are the agent's."""
     allocation = task.settings.allocation
     values = {
-        "{nnodes}": str(allocation.nodes),
-        "{nproc}": str(allocation.ranks),
-        "{world_size}": str(allocation.world_size),
-        "{output_dir}": str(output),
+        "nnodes": allocation.nodes,
+        "nproc": allocation.ranks,
+        "world_size": allocation.world_size,
+        "output_dir": output,
     }
-    filled = []
-    for word in command:
-        for placeholder, value in values.items():
-            word = word.replace(placeholder, value)
-        filled.append(word)
-    return filled
+    return [substitute(word, values) for word in command]
 
 
 def _side_effects(folder: StudyFolder, trial_dir: Path) -> dict[str, str]:
@@ -172,9 +168,10 @@ def _side_effects(folder: StudyFolder, trial_dir: Path) -> dict[str, str]:
 
 
 def _patch_attribution(patch: PatchRef, failure: PatchFailure) -> Attribution:
+    is_ours = failure.kind == "tool"
     return Attribution(
-        kind=FailureKind.PATCH_ERROR,
-        blame_candidate=True,
+        kind=FailureKind.INFRA if is_ours else FailureKind.PATCH_ERROR,
+        blame_candidate=not is_ours,
         cause=f"patch {patch.name} does not apply: {failure.reason}",
         evidence=tuple(EvidenceLine(line=None, text=line) for line in failure.reason.splitlines()[:5]),
         implicated=(patch.name,),

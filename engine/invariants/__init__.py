@@ -1,0 +1,1 @@
+"""Sixteen checks that a faster run still trains the same thing."""

@@ -1,0 +1,1 @@
+"""The task file: loading, checking, the space of configurations, writing values into a project."""
