@@ -22,7 +22,7 @@ BAND_FACTOR = 3.0
 _LADDER: dict[Precision, int] = {"fp32": 0, "bf16": 1, "fp16": 2, "fp8": 3}
 _FLOATS = {"float64": 0, "double": 0, "float32": 0, "float": 0, "bfloat16": 1, "float16": 2, "half": 2}
 _WHOLE_PRECISION = 0
-_MASTER_PERMITS = {"param_dtype", "master_weights", "master_weight_dtype", "optimizer_state_dtype"}
+_MASTER_PERMITS = {"optimizer_state_precision"}
 
 
 def precision_floor(comparison: Comparison, findings: Findings) -> None:

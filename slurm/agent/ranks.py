@@ -8,7 +8,9 @@ from typing import Any, BinaryIO
 
 from slurm.agent.meter import RankMeter
 
-_KINDS = frozenset({"hello", "torch", "signature", "optimizer", "update", "exception", "end"})
+_KINDS = frozenset(
+    {"hello", "torch", "signature", "optimizer", "update", "skipped", "exception", "probe_error", "end"}
+)
 _MAX_ERRORS = 50
 _MAX_ERROR_LENGTH = 300
 _MAX_EXCEPTION_LENGTH = 256 * 1024
