@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable
 
-from engine.errors import InfraError
+from engine.errors import InfraError, StudyBusyError
 from engine.journal.session import StopRequested
 from engine.schema.study import Stage, StageEntered
 from engine.stages.context import StudyContext
@@ -34,6 +34,8 @@ def run_study(study: StudyContext, stages: tuple[StageFunction, ...] = ALL_STAGE
             stage(study)
         if stages is ALL_STAGES or study.created.options.single_trial:
             study.session.record(StageEntered(stage=Stage.DONE))
+    except StudyBusyError:
+        raise  # the study is another engine's now
     except InfraError as error:
         # A full disk may refuse this record too: the journal then ends with the last thing that fitted.
         with contextlib.suppress(InfraError):

@@ -6,7 +6,6 @@ import contextlib
 import datetime as dt
 from collections.abc import Iterator
 from dataclasses import dataclass
-from importlib import metadata
 from pathlib import Path
 
 from engine.errors import UsageError
@@ -19,15 +18,12 @@ from engine.stages.initialization import lock_task, record_creation
 from engine.task.load import Task, load_task
 from engine.trial.runner import TrialRunner
 from infrarsi_tui.clock import SystemClock
+from infrarsi_tui.streams import narrate
+from infrarsi_tui.version import product_version
 from slurm.local import LocalExecutor
 
 STUDIES = "infrarsi-studies"
 DEFAULT_TRIALS = 20
-
-
-def product_version() -> str:
-    """The installed version."""
-    return metadata.version("infrarsi-tui")
 
 
 def make_executor(name: str) -> JobExecutor:
@@ -61,6 +57,7 @@ def study_options(task: Task, choices: Choices) -> StudyOptions:
     limits = (trials, gpu_hours, choices.deadline, settings.budget.wall_clock_hours)
     if all(limit is None for limit in limits):
         trials = DEFAULT_TRIALS
+    advisor = choices.advisor or settings.advisor.kind
     return StudyOptions.model_validate(
         {
             "executor": choices.executor,
@@ -68,12 +65,22 @@ def study_options(task: Task, choices: Choices) -> StudyOptions:
             "trials": trials,
             "gpu_hours": gpu_hours,
             "deadline": choices.deadline,
-            "advisor": choices.advisor or settings.advisor.kind,
-            "patches": choices.patches or settings.advisor.patches,
+            "advisor": "rules" if advisor == "claude" else advisor,
+            "patches": "off",
             "deploy_to": str(choices.deploy.resolve()) if choices.deploy else None,
             "single_trial": choices.single_trial,
         }
     )
+
+
+def unmet_wishes(task: Task, choices: Choices) -> list[str]:
+    """What was asked for that this version cannot do, one sentence each."""
+    wishes = []
+    if (choices.advisor or task.settings.advisor.kind) == "claude":
+        wishes.append("no language model is asked in this version: the advisor `rules` takes its place")
+    if (choices.patches or task.settings.advisor.patches) != "off":
+        wishes.append("this version proposes no patches by itself; `infrarsi trial --patch` measures yours")
+    return wishes
 
 
 @contextlib.contextmanager
@@ -81,6 +88,8 @@ def new_study(task_path: Path, choices: Choices, observer: Observer | None) -> I
     """A fresh study of a task, open for writing."""
     task = load_task(task_path)
     options = study_options(task, choices)
+    for wish in unmet_wishes(task, choices):
+        narrate(f"note: {wish}")
     folder = StudyFolder.create(choices.out or _default_out(task))
     frozen, digest = lock_task(task, folder)
     clock = SystemClock()

@@ -7,12 +7,12 @@ import sys
 import traceback
 from collections.abc import Sequence
 
-from engine.errors import ExitCode, InfraError
+from engine.errors import ExitCode, InfraError, InfrastructureError
 from engine.journal.session import StopRequested
-from infrarsi_tui.cli.commands import COMMANDS
+from infrarsi_tui.cli.commands import load_command
 from infrarsi_tui.cli.parser import build_parser
-from infrarsi_tui.composition import product_version
-from infrarsi_tui.streams import emit_json, error_value, narrate, narrate_error
+from infrarsi_tui.streams import emit_error, narrate, narrate_error
+from infrarsi_tui.version import product_version
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -25,36 +25,42 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = list(sys.argv[1:] if argv is None else argv)
     wants_json = "--json" in arguments
     try:
-        parsed = build_parser(product_version()).parse_args(arguments)
-        if parsed.command is None:
-            build_parser(product_version()).print_help(sys.stderr)
-            return ExitCode.USAGE
-        return COMMANDS[parsed.command](parsed)
+        return _run(arguments)
     except InfraError as error:
-        if wants_json:
-            emit_json(error_value(error))
-        narrate_error(error)
-        return error.exit_code
+        return _failed(error, wants_json)
+    except OSError as error:
+        place = None if error.filename is None else str(error.filename)
+        hint = "check the path and its permissions"
+        return _failed(InfrastructureError(error.strerror or str(error), file=place, hint=hint), wants_json)
     except (KeyboardInterrupt, StopRequested):
+        if wants_json:
+            emit_error("interrupted", "stopped", hint="`infrarsi resume STUDY` goes on")
         narrate("stopped; `infrarsi resume STUDY` goes on")
         return ExitCode.INTERRUPTED
     except Exception as error:
         # The last resort: a defect of ours must reach scripts as JSON too, and a person with all its lines.
         if wants_json:
-            emit_json(
-                {
-                    "error": {
-                        "kind": "internal",
-                        "message": repr(error),
-                        "file": None,
-                        "key": None,
-                        "hint": None,
-                    }
-                }
-            )
+            emit_error("internal", repr(error))
         narrate("internal error: please report these lines")
         narrate(traceback.format_exc())
         return ExitCode.INTERNAL
+
+
+def _run(arguments: Sequence[str]) -> int:
+    parser = build_parser(product_version())
+    parsed = parser.parse_args(arguments)
+    if parsed.command is None:
+        parser.print_help(sys.stderr)
+        return ExitCode.USAGE
+    return load_command(parsed.command)(parsed)
+
+
+def _failed(error: InfraError, wants_json: bool) -> int:
+    if wants_json:
+        message = str(error) if error.rule or error.value is not None else error.message
+        emit_error(error.kind, message, file=error.file, key=error.key, hint=error.hint)
+    narrate_error(error)
+    return error.exit_code
 
 
 if __name__ == "__main__":

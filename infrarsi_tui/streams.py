@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from typing import Any
 
@@ -10,34 +11,27 @@ from engine.errors import InfraError
 
 
 def emit_json(value: Any) -> None:
-    """Write the command's single JSON object."""
-    sys.stdout.write(json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False) + "\n")
-    sys.stdout.flush()
+    """Write the command's single JSON object; ASCII, so that no locale and no file name can break it."""
+    _write(json.dumps(value, indent=2, allow_nan=False))
 
 
 def emit_text(text: str) -> None:
     """Write a result for people."""
-    sys.stdout.write(text.rstrip("\n") + "\n")
-    sys.stdout.flush()
+    encoding = sys.stdout.encoding or "utf-8"
+    _write(text.rstrip("\n").encode(encoding, "backslashreplace").decode(encoding))
+
+
+def emit_error(
+    kind: str, message: str, *, file: str | None = None, key: str | None = None, hint: str | None = None
+) -> None:
+    """Write an error as the command's single JSON object."""
+    emit_json({"error": {"kind": kind, "message": message, "file": file, "key": key, "hint": hint}})
 
 
 def narrate(line: str) -> None:
     """Say what is going on."""
     sys.stderr.write(line + "\n")
     sys.stderr.flush()
-
-
-def error_value(error: InfraError) -> dict[str, Any]:
-    """The JSON form of an error."""
-    return {
-        "error": {
-            "kind": error.kind,
-            "message": str(error) if error.rule or error.value is not None else error.message,
-            "file": error.file,
-            "key": error.key,
-            "hint": error.hint,
-        }
-    }
 
 
 def narrate_error(error: InfraError) -> None:
@@ -52,3 +46,12 @@ def narrate_error(error: InfraError) -> None:
     ):
         if value is not None:
             narrate(f"  {label:<6}{value}")
+
+
+def _write(text: str) -> None:
+    try:
+        sys.stdout.write(text + "\n")
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # Whoever read us has seen enough; the exit code still tells how the command ended.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -104,13 +104,13 @@ class StudyState:
         return [trial for trial in self.trials.values() if trial.proposed.kind in kinds]
 
     def counted(self, *kinds: TrialKind) -> list[TrialState]:
-        """Finished trials that say something: not void, and not repeated later."""
+        """Finished trials that say something: not void, not cancelled, and not repeated later."""
         repeated = {trial.proposed.retry_of for trial in self.trials.values()}
         return [
             trial
             for trial in self.of_kind(*kinds)
             if trial.outcome is not None
-            and trial.outcome.kind is not OutcomeKind.VOID
+            and trial.outcome.kind not in (OutcomeKind.VOID, OutcomeKind.CANCELLED)
             and trial.trial_id not in repeated
         ]
 

@@ -18,6 +18,9 @@ from engine.trial.runner import TrialRunner
 VOID_RETRIES = 2
 """A trial that infrastructure broke is run again this often."""
 
+DISTURBED_RETRIES = 2
+"""A run that fails nothing but statistical invariants is repeated this often before it counts."""
+
 _PREFIX = {
     TrialKind.BASELINE: "b",
     TrialKind.PERTURBATION: "p",
@@ -67,26 +70,34 @@ class StudyContext:
     ) -> TrialState:
         """Run one candidate to its outcome.
 
-        A void run is repeated up to VOID_RETRIES times, a run that a disturbed machine may have spoiled once.
+        A run that infrastructure broke is repeated up to VOID_RETRIES times, one that a disturbed machine may
+        have spoiled up to DISTURBED_RETRIES times.
 
         Raises:
-            InfrastructureError: every attempt was void.
+            InfrastructureError: VOID_RETRIES repetitions were void too.
             StopRequested: a person asked to stop; the trial is recorded as cancelled.
         """
         retry_of = None
-        repeated = False
-        for _attempt in range(1 + VOID_RETRIES):
+        void = disturbed = 0
+        while True:
             proposed = self._proposal(kind, candidate, origin, reason, predicted, pair, retry_of)
             self.session.record(proposed)
             trial = self.state.trials[proposed.trial_id]
             outcome = self.runner.run(trial)
-            is_void = outcome.kind is OutcomeKind.VOID
-            if not is_void and (repeated or not worth_repeating(outcome.invariants)):
-                return trial
-            repeated = repeated or not is_void
+            if outcome.kind is OutcomeKind.VOID:
+                void += 1
+                if void > VOID_RETRIES:
+                    raise self._broken(trial)
+            else:
+                disturbed += 1
+                if disturbed > DISTURBED_RETRIES or not worth_repeating(outcome.invariants):
+                    return trial
             retry_of = proposed.trial_id
-        cause = outcome.attribution.cause if outcome.attribution else "no cause known"
-        raise InfrastructureError(
+
+    def _broken(self, trial: TrialState) -> InfrastructureError:
+        attribution = trial.outcome.attribution if trial.outcome else None
+        cause = attribution.cause if attribution else "no cause known"
+        return InfrastructureError(
             f"trial {trial.trial_id} was broken {1 + VOID_RETRIES} times by infrastructure: {cause}",
             file=str(self.session.folder.trial(trial.trial_id)),
             hint="mend the cause, then `infrarsi resume` the study",

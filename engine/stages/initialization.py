@@ -14,6 +14,9 @@ from engine.task.freeze import freeze_task
 from engine.task.load import Task, load_task
 from engine.trial.snapshot import take_snapshot
 
+SNAPSHOT_PROJECT = Path("snapshot") / "files"
+"""The project of the frozen task file, relative to it."""
+
 
 def lock_task(task: Task, folder: StudyFolder) -> tuple[Task, str]:
     """Copy task and project into the study.
@@ -22,7 +25,7 @@ def lock_task(task: Task, folder: StudyFolder) -> tuple[Task, str]:
         The task as the study uses it from now on (its project is the snapshot), and the snapshot's digest.
     """
     snapshot = take_snapshot(task.project, folder.snapshot, data=task.settings.task.data)
-    write_text(folder.task_file, freeze_task(task, Path("snapshot") / "files"))
+    write_text(folder.task_file, freeze_task(task, SNAPSHOT_PROJECT))
     return load_task(folder.task_file), snapshot.digest
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 
 from engine.journal.state import StudyState, TrialState
@@ -9,7 +10,10 @@ from engine.journal.summary import gpu_hours, verified_verdict
 from engine.schema.diagnosis import Diagnosis
 from engine.schema.study import FinalistVerdict
 from engine.schema.trial import Candidate, Outcome, OutcomeKind, Phases, TrialKind
+from engine.search.effects import effect_table
+from engine.search.models import fit_models
 from engine.stages.context import StudyContext
+from engine.stages.search_input import search_input
 
 
 def render_report(study: StudyContext) -> str:
@@ -26,6 +30,7 @@ def render_report(study: StudyContext) -> str:
         _invariants(verdict or next(iter(state.verdicts or ()), None)),
         _trials(state, baseline),
         _failures(state),
+        _effects(study),
         _cost(state),
         _repeat(study),
     ]
@@ -184,6 +189,28 @@ def _failure_row(trial: TrialState) -> tuple[str, str, str, str]:
     if attribution is None:
         return (trial.trial_id, "", "", "")
     return (trial.trial_id, attribution.kind.value, attribution.cause, ", ".join(attribution.implicated))
+
+
+def _effects(study: StudyContext) -> str:
+    """What each measured change alone is believed to be worth, from the models of the search."""
+    if not study.state.of_kind(TrialKind.SEARCH):
+        return ""
+    table_of_effects = effect_table(fit_models(search_input(study)))
+    rows = [
+        (
+            each.label,
+            f"{math.exp(each.log_speedup):.2f}×",
+            f"{math.exp(each.low):.2f} to {math.exp(each.high):.2f}",
+            "" if each.memory_ratio is None else f"{each.memory_ratio:.2f}×",
+            each.trials,
+        )
+        for each in table_of_effects
+        if each.trials
+    ]
+    return (
+        "## What was learnt\n\nEstimates of single changes of the unchanged job; they prove nothing.\n\n"
+        + table(("change", "speed-up", "90 % interval", "peak memory", "trials"), rows)
+    )
 
 
 def _cost(state: StudyState) -> str:

@@ -7,7 +7,8 @@ import tomli_w
 from engine.durable import write_json, write_text
 from engine.journal.summary import summarise, verified_verdict
 from engine.schema.study import Stage, StageEntered
-from engine.search.finalists import finalists
+from engine.schema.trial import Candidate
+from engine.search.incumbents import finalists
 from engine.stages.context import StudyContext
 from engine.stages.report_markdown import render_report
 from engine.stages.search_input import search_input
@@ -25,9 +26,16 @@ def run_reporting(study: StudyContext) -> None:
     if study.state.verdicts is None:
         study.session.record(StageEntered(stage=Stage.REPORTING))
         if study.state.plan is None:
-            plan_verification(study, finalists(search_input(study), FINALISTS))
+            plan_verification(study, choose_finalists(study))
         complete_verification(study)
     write_report(study)
+
+
+def choose_finalists(study: StudyContext) -> list[Candidate]:
+    """The best measured candidates, as long as the noise does not tell them apart from the very best."""
+    search = search_input(study)
+    ranked = finalists(search, FINALISTS)
+    return [each.candidate for each in ranked if each.log_speedup >= ranked[0].log_speedup - search.noise_sd]
 
 
 def write_report(study: StudyContext) -> None:

@@ -52,21 +52,32 @@ class Repository:
         lines = git(self.folder, "status", "--porcelain", "--", ".").splitlines()
         return [line[3:] for line in lines]
 
-    def head(self) -> str:
-        """The branch that is checked out, or the commit when none is."""
+    def way_back(self) -> str:
+        """What `git switch` needs to come back here: the branch, or the commit when none is checked out."""
         branch = git(self.folder, "branch", "--show-current").strip()
-        return branch or git(self.folder, "rev-parse", "HEAD").strip()
+        return branch or f"--detach {git(self.folder, 'rev-parse', 'HEAD').strip()}"
 
     def has_branch(self, branch: str) -> bool:
         """Whether a branch exists."""
         return bool(git(self.folder, "branch", "--list", branch).strip())
 
+    def last_commits(self, branch: str, count: int) -> tuple[str, ...]:
+        """The last commits of a branch, oldest first; none where it has no commit before them."""
+        if count == 0:
+            return ()
+        log = git(self.folder, "rev-list", f"--max-count={count + 1}", branch).split()
+        return tuple(reversed(log[:count])) if len(log) > count else ()
+
+    def same_files(self, one: str, other: str) -> bool:
+        """Whether two commits hold the same files."""
+        return not git(self.folder, "diff", "--name-only", one, other).strip()
+
     @contextlib.contextmanager
-    def scratch_tree(self) -> Iterator[Path]:
-        """A detached working tree at HEAD; yields the project's folder in it and removes it at the end."""
+    def scratch_tree(self, commit: str = "HEAD") -> Iterator[Path]:
+        """A detached working tree at a commit; yields the project's folder in it, removes it at the end."""
         with tempfile.TemporaryDirectory(prefix="infrarsi-deploy-") as scratch:
             tree = Path(scratch) / "tree"
-            git(self.folder, "worktree", "add", "--quiet", "--detach", str(tree), "HEAD")
+            git(self.folder, "worktree", "add", "--quiet", "--detach", str(tree), commit)
             try:
                 yield tree / self.prefix
             finally:

@@ -36,7 +36,9 @@ def run_search(study: StudyContext) -> None:
             proposal.candidate,
             origin=proposal.origin,
             reason=proposal.reason,
-            predicted=_as_ratios(proposal.predicted),
+            predicted=_as_ratios(
+                proposal.predicted, has_limit=study.task.settings.allocation.memory_limit_gib is not None
+            ),
         )
     study.session.record(SearchEnded(reason=reason))
 
@@ -80,12 +82,12 @@ def _target_reached(study: StudyContext) -> str | None:
     return None
 
 
-def _as_ratios(predicted: view.Prediction) -> Prediction:
+def _as_ratios(predicted: view.Prediction, *, has_limit: bool) -> Prediction:
     return Prediction(
         speedup=math.exp(predicted.log_speedup),
         speedup_low=math.exp(predicted.low),
         speedup_high=math.exp(predicted.high),
-        p_fits=predicted.p_fits,
+        p_fits=predicted.p_fits if has_limit else None,
         memory_gib=predicted.memory_gib,
         p_compatible=predicted.p_compatible,
         cost_gpu_hours=predicted.cost_gpu_hours,

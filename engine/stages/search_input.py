@@ -8,7 +8,7 @@ from engine.advisor.rules import advise
 from engine.journal.state import StudyState, TrialState
 from engine.mechanisms.table import load_mechanisms
 from engine.schema.advice import Idea
-from engine.schema.trial import Candidate, OutcomeKind, TrialKind
+from engine.schema.trial import Candidate, FailureKind, OutcomeKind, TrialKind
 from engine.search.view import Budget, Effect, Observation, SearchInput, Suggestion
 from engine.stages.context import StudyContext
 from engine.trial.attribution.bound import censored_bound_gib
@@ -47,7 +47,7 @@ def observations(state: StudyState, device: str) -> list[Observation]:
     """Finished trials that may teach a model, in the order in which they ended."""
     finished = [trial for trial in state.counted(*_SHOWN) if trial.revoked is None]
     finished.sort(key=lambda trial: (trial.finished_at or 0.0, trial.trial_id))
-    return [_observation(trial) for trial in finished]
+    return [_observation(trial, device) for trial in finished]
 
 
 def spent_gpu_hours(state: StudyState) -> float:
@@ -55,7 +55,7 @@ def spent_gpu_hours(state: StudyState) -> float:
     return sum(trial.outcome.gpu_hours for trial in state.trials.values() if trial.outcome)
 
 
-def _observation(trial: TrialState) -> Observation:
+def _observation(trial: TrialState, device: str) -> Observation:
     outcome = trial.outcome
     if outcome is None:
         raise AssertionError("only finished trials are observed")
@@ -63,6 +63,10 @@ def _observation(trial: TrialState) -> Observation:
     is_baseline = trial.proposed.kind is TrialKind.BASELINE
     completed = outcome.kind is OutcomeKind.COMPLETED
     speedup = 1.0 if is_baseline and outcome.speedup is None else outcome.speedup
+    bound = censored_bound_gib(attribution) if attribution else None
+    failure = attribution.kind if attribution else None
+    if device == "cpu" and bound is not None:
+        failure = FailureKind.OOM_GPU  # the training device's memory is the host's
     return Observation(
         candidate=trial.proposed.candidate,
         trial_id=trial.trial_id,
@@ -71,8 +75,8 @@ def _observation(trial: TrialState) -> Observation:
         truncated=outcome.truncated,
         log_speedup=math.log(speedup) if completed and speedup else None,
         memory_gib=measured.peak_memory_gib if measured else None,
-        memory_bound_gib=censored_bound_gib(attribution) if attribution else None,
-        failure=attribution.kind if attribution else None,
+        memory_bound_gib=bound,
+        failure=failure,
         signature=attribution.signature if attribution else None,
         implicated=attribution.implicated if attribution else (),
         gpu_hours=outcome.gpu_hours,

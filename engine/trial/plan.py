@@ -69,7 +69,8 @@ def prepare_trial(
         workspace.root,
         list(task.settings.task.command),
     )
-    copy_payload(trial_dir / "probe")
+    with explain_disk_errors(trial_dir / "probe"):
+        copy_payload(trial_dir / "probe")
     violations = workspace.seal()
     if violations:
         return RefusedTrial(violations=violations)

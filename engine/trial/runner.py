@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 from pathlib import Path
 
 from engine.durable import explain_disk_errors
@@ -20,12 +19,14 @@ from engine.task.load import Task
 from engine.trial.attribution.context import AttributionContext
 from engine.trial.evaluate import Reference, evaluate, make_reference, refused_outcome
 from engine.trial.evidence import read_evidence
+from engine.trial.file_tree import remove_tree
 from engine.trial.plan import RefusedTrial, prepare_trial, read_plan, scope_violations
 from engine.trial.workspace import Workspace
 from engine.units import BYTES_PER_GIB, gpu_hours
 
 POLL_S = 0.25
 _GRACE_S = 60.0
+_UNRECORDED = "unrecorded"
 
 
 class TrialRunner:
@@ -107,24 +108,23 @@ class TrialRunner:
                 hint="restore the file, or remove the trial's folder to have it run again",
             ) from error
         executor = created.options.executor if created else "local"
-        return JobHandle(executor=executor, job_id="unrecorded", trial_dir=str(trial_dir), token=token)
+        return JobHandle(executor=executor, job_id=_UNRECORDED, trial_dir=str(trial_dir), token=token)
 
     def _follow(self, trial: TrialState, handle: JobHandle) -> Outcome:
         """Wait for the end of a job and judge it."""
-        started = trial.proposed_at
         try:
             status = self._await(handle)
         except (StopRequested, KeyboardInterrupt):
             self._executor.cancel(handle)
-            self._finish(trial, self._unjudged(OutcomeKind.CANCELLED, None, started))
+            self._finish(trial, self._unjudged(OutcomeKind.CANCELLED, None, trial, handle))
             raise
         if status.state is JobState.CANCELLED:
-            return self._unjudged(OutcomeKind.CANCELLED, None, started)
+            return self._unjudged(OutcomeKind.CANCELLED, None, trial, handle)
         if status.state is JobState.LOST:
             self._executor.cancel(handle)  # its processes may outlive their agent
             cause = status.reason or "the job is gone without a result"
             lost = Attribution(kind=FailureKind.INFRA, blame_candidate=False, cause=cause)
-            return self._unjudged(OutcomeKind.VOID, lost, started)
+            return self._unjudged(OutcomeKind.VOID, lost, trial, handle)
         return self._judge(trial)
 
     def _await(self, handle: JobHandle) -> JobStatus:
@@ -141,7 +141,7 @@ class TrialRunner:
         workspace = Workspace.load(self._session.folder.trial(trial.trial_id) / "work")
         baseline = self._task.space.baseline()
         configuration = trial.proposed.candidate.configuration
-        outcome = evaluate(
+        return evaluate(
             evidence,
             wall_s=evidence.wall_s or self._clock.now() - trial.proposed_at,
             horizon_updates=settings.measurement.horizon_updates,
@@ -152,9 +152,6 @@ class TrialRunner:
             ),
             invariants=self._invariant_context(workspace.findings()),
         )
-        workspace.remove()
-        shutil.rmtree(self._session.folder.trial(trial.trial_id) / "probe", ignore_errors=True)
-        return outcome
 
     def _invariant_context(self, findings: tuple[str, ...]) -> InvariantContext:
         settings, diagnosis = self._task.settings, self._session.state.diagnosis
@@ -186,11 +183,20 @@ class TrialRunner:
         horizon = self._task.settings.measurement.horizon_updates
         return make_reference(self.evidence(baselines[0].trial_id), measurements, horizon)
 
-    def _unjudged(self, kind: OutcomeKind, why: Attribution | None, started: float) -> Outcome:
-        wall_s = max(0.0, self._clock.now() - started)
-        world_size = self._task.settings.allocation.world_size
-        return Outcome(kind=kind, attribution=why, wall_s=wall_s, gpu_hours=gpu_hours(wall_s, world_size))
+    def _unjudged(
+        self, kind: OutcomeKind, why: Attribution | None, trial: TrialState, handle: JobHandle
+    ) -> Outcome:
+        """An outcome without numbers; hours in which no engine was there to look are not charged."""
+        plan = read_plan(self._session.folder.trial(trial.trial_id))
+        longest = 0.0 if handle.job_id == _UNRECORDED else plan.total_timeout_s + _GRACE_S
+        wall_s = min(longest, max(0.0, self._clock.now() - trial.proposed_at))
+        hours = gpu_hours(wall_s, self._task.settings.allocation.world_size)
+        return Outcome(kind=kind, attribution=why, wall_s=wall_s, gpu_hours=hours)
 
     def _finish(self, trial: TrialState, outcome: Outcome) -> Outcome:
         self._session.record(TrialFinished(trial_id=trial.trial_id, outcome=outcome))
+        # Not before the outcome is on disk: a successor of this engine would have to judge the run again.
+        trial_dir = self._session.folder.trial(trial.trial_id)
+        remove_tree(trial_dir / "work")
+        remove_tree(trial_dir / "probe")
         return outcome

@@ -52,6 +52,15 @@ class Snapshot(Record):
         """SHA-256 by path, regular files only."""
         return {path: entry.sha256 for path, entry in self.manifest.items() if entry.kind == "file"}
 
+    def differences(self, project: Path) -> list[str]:
+        """Files that a project no longer holds as they were, sorted; new files do not count."""
+        return sorted(
+            path
+            for path, digest in self.digests().items()
+            if not (project / path).is_file()
+            or hashlib.sha256((project / path).read_bytes()).hexdigest() != digest
+        )
+
     @classmethod
     def load(cls, folder: Path) -> Snapshot:
         """Read a snapshot's manifest.

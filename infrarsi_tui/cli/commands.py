@@ -1,25 +1,29 @@
-"""Which function serves which command."""
+"""Which function serves which command; its module is imported only when it is asked for."""
 
 from __future__ import annotations
 
+import importlib
 from argparse import Namespace
 from collections.abc import Callable, Mapping
+from typing import cast
 
-from infrarsi_tui.cli.check import check
-from infrarsi_tui.cli.deploy import deploy_command
-from infrarsi_tui.cli.run import diagnose, report, resume, run, search
-from infrarsi_tui.cli.status import status, stop
-from infrarsi_tui.cli.trial import trial
+Command = Callable[[Namespace], int]
 
-COMMANDS: Mapping[str, Callable[[Namespace], int]] = {
-    "check": check,
-    "run": run,
-    "diagnose": diagnose,
-    "search": search,
-    "report": report,
-    "resume": resume,
-    "trial": trial,
-    "status": status,
-    "stop": stop,
-    "deploy": deploy_command,
+COMMANDS: Mapping[str, tuple[str, str]] = {
+    "check": ("infrarsi_tui.cli.check", "check"),
+    "run": ("infrarsi_tui.cli.run", "run"),
+    "diagnose": ("infrarsi_tui.cli.run", "diagnose"),
+    "search": ("infrarsi_tui.cli.run", "search"),
+    "report": ("infrarsi_tui.cli.run", "report"),
+    "resume": ("infrarsi_tui.cli.run", "resume"),
+    "trial": ("infrarsi_tui.cli.trial", "trial"),
+    "status": ("infrarsi_tui.cli.status", "status"),
+    "stop": ("infrarsi_tui.cli.status", "stop"),
+    "deploy": ("infrarsi_tui.cli.deploy", "deploy_command"),
 }
+
+
+def load_command(name: str) -> Command:
+    """The function of a command."""
+    module, function = COMMANDS[name]
+    return cast(Command, getattr(importlib.import_module(module), function))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import datetime as dt
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from engine.errors import UsageError
 
@@ -13,7 +13,10 @@ DISPLAYS = ("auto", "tui", "plain", "log", "none")
 
 
 class Parser(argparse.ArgumentParser):
-    """argparse that raises UsageError instead of leaving the process."""
+    """argparse that raises UsageError instead of leaving the process, and takes no abbreviated options."""
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**settings, allow_abbrev=False)
 
     def error(self, message: str) -> NoReturn:
         """Turn argparse's complaint into our error."""
@@ -113,21 +116,31 @@ def _study_options(command: Parser) -> None:
 
 
 def _positive(text: str) -> int:
-    value = int(text)
+    value = _whole(text)
     if value < 1:
         raise argparse.ArgumentTypeError(f"{text} is not at least 1")
     return value
 
 
 def _natural(text: str) -> int:
-    value = int(text)
+    value = _whole(text)
     if value < 0:
         raise argparse.ArgumentTypeError(f"{text} is negative")
     return value
 
 
+def _whole(text: str) -> int:
+    try:
+        return int(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number") from None
+
+
 def _positive_float(text: str) -> float:
-    value = float(text)
+    try:
+        value = float(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number") from None
     if not 0 < value < float("inf"):
         raise argparse.ArgumentTypeError(f"{text} is not a positive number")
     return value
@@ -136,5 +149,5 @@ def _positive_float(text: str) -> float:
 def _deadline(text: str) -> float:
     try:
         return dt.datetime.fromisoformat(text).astimezone().timestamp()
-    except ValueError:
+    except (ValueError, OverflowError):
         raise argparse.ArgumentTypeError(f"{text!r} is no ISO date and time") from None

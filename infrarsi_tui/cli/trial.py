@@ -9,14 +9,19 @@ from typing import Any
 
 from engine.durable import write_text
 from engine.errors import ExitCode, UsageError
+from engine.journal.folder import StudyFolder
 from engine.journal.state import TrialState
 from engine.journal.summary import attribution_value
 from engine.schema.base import Scalar
 from engine.schema.study import FinalistVerdict
 from engine.schema.trial import Candidate, PatchRef, TrialKind
 from engine.stages.context import StudyContext
+from engine.stages.initialization import SNAPSHOT_PROJECT
 from engine.stages.single import run_single
 from engine.study import run_study
+from engine.task.freeze import freeze_task
+from engine.task.load import Task, load_task
+from engine.trial.snapshot import Snapshot
 from infrarsi_tui.composition import Choices, existing_study, new_study
 from infrarsi_tui.display.narration import outcome_words
 from infrarsi_tui.display.observer import make_observer
@@ -27,12 +32,23 @@ def trial(arguments: Namespace) -> int:
     """Run one candidate; an existing --out is reused, and its baseline with it."""
     observer = make_observer(arguments.display)
     choices = Choices(out=arguments.out, executor=arguments.executor, seed=arguments.seed, single_trial=True)
-    reuse = arguments.out is not None and (arguments.out / "journal").is_dir()
-    opened = (
-        existing_study(arguments.out, observer) if reuse else new_study(arguments.task, choices, observer)
-    )
+    task = load_task(arguments.task)
+    configuration = _configuration(task, arguments)
+    if arguments.out is not None and (arguments.out / "journal").is_dir():
+        _refuse_another_task(StudyFolder.open(arguments.out), task)
+        opened = existing_study(arguments.out, observer)
+    else:
+        opened = new_study(arguments.task, choices, observer)
     with opened as study:
-        candidate = _candidate(study, arguments)
+        if not study.created.options.single_trial:
+            raise UsageError(
+                "the folder holds a whole study, not single trials",
+                key="--out",
+                value=str(arguments.out),
+                hint="name a folder that `infrarsi trial` made, or a new one",
+            )
+        patches = tuple(_store_patch(study, path) for path in arguments.patch_files)
+        candidate = Candidate(configuration=configuration, patches=patches)
         narrate(f"study: {study.session.folder.root}")
         result: list[tuple[TrialState, FinalistVerdict | None]] = []
         run_study(study, (lambda each: result.append(run_single(each, candidate)),))
@@ -46,8 +62,8 @@ def trial(arguments: Namespace) -> int:
         return ExitCode.DONE if completed else ExitCode.NO_IMPROVEMENT
 
 
-def _candidate(study: StudyContext, arguments: Namespace) -> Candidate:
-    space = study.task.space
+def _configuration(task: Task, arguments: Namespace) -> dict[str, Scalar]:
+    space = task.space
     configuration: dict[str, Scalar] = dict(space.baseline())
     for assignment in arguments.assignments:
         name, separator, text = assignment.partition("=")
@@ -62,8 +78,22 @@ def _candidate(study: StudyContext, arguments: Namespace) -> Candidate:
             value=" ".join(arguments.assignments),
             hint="`infrarsi check` shows the requirements",
         )
-    patches = tuple(_store_patch(study, path) for path in arguments.patch_files)
-    return Candidate(configuration=space.normalise(configuration), patches=patches)
+    return space.normalise(configuration)
+
+
+def _refuse_another_task(folder: StudyFolder, task: Task) -> None:
+    """A baseline is reused only for the very task and project that it was measured on."""
+    snapshot = Snapshot.load(folder.snapshot)
+    changed = snapshot.differences(task.project)
+    if folder.task_file.read_text() != freeze_task(task, SNAPSHOT_PROJECT):
+        changed.append(task.file.name)
+    if changed:
+        raise UsageError(
+            f"the task is not the one whose baseline lies here: {', '.join(changed[:5])} differ",
+            key="--out",
+            value=str(folder.root),
+            hint="name a new folder for --out",
+        )
 
 
 def _store_patch(study: StudyContext, path: Path) -> PatchRef:
@@ -114,7 +144,7 @@ def _value(finished: TrialState, verdict: FinalistVerdict | None) -> dict[str, A
 def _words(finished: TrialState, verdict: FinalistVerdict | None) -> str:
     if finished.outcome is None:
         return ""
-    lines = [f"{finished.trial_id}: {outcome_words(finished.outcome)}"]
+    lines = [f"{finished.trial_id}: {outcome_words(finished.outcome, TrialKind.MANUAL)}"]
     if verdict is not None and verdict.speedup is not None and verdict.speedup_ci is not None:
         low, high = verdict.speedup_ci
         word = "verified" if verdict.verified else "not verified"

@@ -27,13 +27,16 @@ def narration(entry: Entry, state: StudyState) -> str:
         case TrialProposed():
             return _proposed(state.trials[entry.data.trial_id], state)
         case TrialFinished(trial_id=trial_id, outcome=outcome):
+            trial = state.trials[trial_id]
             left = in_words(seconds_left(state, entry.at))
-            return f"   {_label(state.trials[trial_id]):<14}{outcome_words(outcome)}   ({left})"
+            return f"   {_label(trial):<18}{outcome_words(outcome, trial.proposed.kind)}   ({left})"
         case Diagnosed():
             return _diagnosed(state)
         case SearchEnded(reason=reason):
             return f"   search ended: {reason}"
         case VerificationPlanned(finalists=finalists, pairs=pairs):
+            if not finalists:
+                return "   no candidate beat the noise: nothing to verify"
             return f"   verifying {len(finalists)} finalist(s) with {pairs} interleaved pairs each"
         case VerificationDone(verdicts=verdicts):
             return "\n".join(f"   {_verdict(index, verdict)}" for index, verdict in enumerate(verdicts, 1))
@@ -42,12 +45,13 @@ def narration(entry: Entry, state: StudyState) -> str:
     return ""
 
 
-def outcome_words(outcome: Outcome) -> str:
-    """An outcome in a few words with its numbers."""
+def outcome_words(outcome: Outcome, kind: TrialKind) -> str:
+    """An outcome in a few words with its numbers; the unchanged job has no speed-up."""
+    is_unchanged = kind in (TrialKind.BASELINE, TrialKind.PERTURBATION)
     if outcome.kind is OutcomeKind.COMPLETED and outcome.measurement is not None:
         measured = outcome.measurement
         parts = [f"{measured.step_time_s:.3f} s/update"]
-        if outcome.speedup is not None:
+        if outcome.speedup is not None and not is_unchanged:
             parts.append(f"{outcome.speedup:.2f}×")
         if measured.peak_memory_gib is not None:
             parts.append(f"{measured.peak_memory_gib:.2f} GiB")
@@ -55,9 +59,9 @@ def outcome_words(outcome: Outcome) -> str:
     if outcome.kind is OutcomeKind.REJECTED:
         failed = [result.name for result in outcome.invariants if result.status == "failed"]
         return f"rejected: {', '.join(failed)}"
-    cause = outcome.attribution.cause if outcome.attribution else "no cause known"
-    kind = f" ({outcome.attribution.kind.value})" if outcome.attribution else ""
-    return f"{outcome.kind.value}{kind}: {cause}"
+    if outcome.attribution is None:
+        return f"{outcome.kind.value}: no cause known"
+    return f"{outcome.kind.value} ({outcome.attribution.kind.value}): {outcome.attribution.cause}"
 
 
 def _proposed(trial: TrialState, state: StudyState) -> str:
@@ -65,19 +69,20 @@ def _proposed(trial: TrialState, state: StudyState) -> str:
     if proposed.kind is not TrialKind.SEARCH:
         return ""
     planned = state.created.options.trials if state.created else None
-    number = len(state.of_kind(TrialKind.SEARCH))
+    number = sum(each.proposed.retry_of is None for each in state.of_kind(TrialKind.SEARCH))
     of = f"/{planned}" if planned else ""
+    again = " again" if proposed.retry_of else ""
     expected = ""
     if proposed.predicted is not None:
         expected = f"; expected {proposed.predicted.speedup:.2f}×"
         if proposed.predicted.p_fits is not None:
             expected += f", fits {100 * proposed.predicted.p_fits:.0f} %"
-    return f"   trial {number}{of} [{proposed.origin}] {proposed.reason}{expected}"
+    return f"   trial {number}{of}{again} [{proposed.origin}] {proposed.reason}{expected}"
 
 
 def _label(trial: TrialState) -> str:
     kind = trial.proposed.kind
-    return trial.trial_id if kind is TrialKind.SEARCH else f"{trial.trial_id} {kind.value[:9]}"
+    return trial.trial_id if kind is TrialKind.SEARCH else f"{trial.trial_id} {kind.value}"
 
 
 def _diagnosed(state: StudyState) -> str:

@@ -16,6 +16,9 @@ def make_observer(display: str) -> Observer | None:
     """The observer for `--display`; auto is plain on a terminal and log elsewhere."""
     if display == "none":
         return None
+    if display == "tui":
+        narrate("note: the full screen is not part of this version: plain lines take its place")
+        display = "plain"
     if display == "auto":
         display = "plain" if sys.stderr.isatty() else "log"
     return _log if display == "log" else _plain

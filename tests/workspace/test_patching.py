@@ -179,15 +179,15 @@ def test_all_or_nothing(tmp_path: Path) -> None:
 
 def test_links_are_not_written_through(tmp_path: Path) -> None:
     """A folder or file that is a link in the copy is not patched: it may be shared data."""
-    write_files(tmp_path, {"shared/f": "x\n"})
+    write_files(tmp_path, {"outside/f": "x\n"})
     work = write_files(tmp_path / "w", {"g": "1\n"})
-    (work / "data").symlink_to("../shared")
-    (work / "f").symlink_to("../shared/f")
+    (work / "data").symlink_to("../outside")
+    (work / "f").symlink_to("../outside/f")
     for text in (hunk("a/data/f", "b/data/f"), hunk("a/f", "b/f"), created("data/new")):
         failure = apply_patch(work, text)
         assert failure is not None
         assert failure.kind == "refused"
-    assert (tmp_path / "shared" / "f").read_text() == "x\n"
+    assert (tmp_path / "outside" / "f").read_text() == "x\n"
     assert os.listdir(tmp_path / "shared") == ["f"]
 
 

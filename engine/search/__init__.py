@@ -1,0 +1,1 @@
+"""What to try next: a pure function from everything observed so far to one proposal."""
