@@ -94,7 +94,7 @@ def test_an_outcome_has_numbers_and_the_time_left() -> None:
 
 def test_what_was_not_measured_is_not_shown() -> None:
     """None is silent, never a zero."""
-    assert outcome_words(completed(0.25)) == "0.250 s/update"
+    assert outcome_words(completed(0.25), TrialKind.SEARCH) == "0.250 s/update"
 
 
 def test_a_rejected_trial_names_the_broken_invariants() -> None:
@@ -115,15 +115,16 @@ def test_a_rejected_trial_names_the_broken_invariants() -> None:
         wall_s=1.0,
         gpu_hours=0.0,
     )
-    assert outcome_words(outcome) == "rejected: tokens_per_update, work_performed"
+    assert outcome_words(outcome, TrialKind.SEARCH) == "rejected: tokens_per_update, work_performed"
 
 
 def test_a_failure_says_kind_and_cause() -> None:
     """A dead trial tells why in one line."""
-    words = outcome_words(failed(FailureKind.OOM_GPU, "2.00 GiB were asked for, 1.00 GiB was free"), TrialKind.SEARCH)
+    dead = failed(FailureKind.OOM_GPU, "2.00 GiB were asked for, 1.00 GiB was free")
+    words = outcome_words(dead, TrialKind.SEARCH)
     assert words == "failed (oom_gpu): 2.00 GiB were asked for, 1.00 GiB was free"
     cancelled = Outcome(kind=OutcomeKind.CANCELLED, wall_s=1.0, gpu_hours=0.0)
-    assert outcome_words(cancelled) == "cancelled: no cause known"
+    assert outcome_words(cancelled, TrialKind.SEARCH) == "cancelled: no cause known"
 
 
 def test_the_diagnosis_is_summed_up() -> None:
