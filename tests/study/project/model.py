@@ -1,0 +1,2 @@
+WIDTH = 32
+DEPTH = 2
