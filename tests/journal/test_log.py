@@ -92,7 +92,11 @@ except InfrastructureError as error:
 def test_a_refused_append_leaves_what_was_there(tmp_path: Path) -> None:
     """When the file system refuses a line half way, earlier entries stay readable."""
     done = subprocess.run(
-        [sys.executable, "-c", _LIMITED, str(tmp_path)], capture_output=True, text=True, timeout=60, check=True
+        [sys.executable, "-c", _LIMITED, str(tmp_path)],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
     )
     assert done.stdout.split() == ["refused", "1"]
 
