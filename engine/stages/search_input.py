@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
+from dataclasses import replace
 
+from engine.advisor.permitted import is_permitted
 from engine.advisor.rules import advise
 from engine.journal.state import StudyState, TrialState
+from engine.mechanisms.record import Mechanism
 from engine.mechanisms.table import load_mechanisms
-from engine.schema.advice import Idea
-from engine.schema.trial import Candidate, FailureKind, OutcomeKind, TrialKind
-from engine.search.view import Budget, Effect, Observation, SearchInput, Suggestion
+from engine.schema.task import TaskFile
+from engine.schema.trial import FailureKind, OutcomeKind, TrialKind
+from engine.search.ideas import effects_of, suggestions_of
+from engine.search.view import Budget, Observation, SearchInput
 from engine.stages.context import StudyContext
+from engine.task.load import Task
+from engine.task.space import ParameterSpace
 from engine.trial.attribution.bound import censored_bound_gib
+from engine.trial.measure import effective_step_time, mean_step_time
 
-_FEWEST_DOUBT = 0.01
-"""No advisor is believed to be surer than this, in log units."""
 _SHOWN = (TrialKind.BASELINE, TrialKind.SEARCH, TrialKind.RETEST)
 
 
@@ -24,18 +30,18 @@ def search_input(study: StudyContext) -> SearchInput:
     diagnosis = state.diagnosis
     if diagnosis is None:
         raise AssertionError("the search follows the diagnosis")
-    ideas: list[Idea] = []
-    if study.created.options.advisor == "rules":
-        ideas = advise(diagnosis, study.task.space, load_mechanisms(), settings)
+    mechanisms = load_mechanisms()
+    space = _permitted(study.task, mechanisms)
+    ideas = advise(diagnosis, space, mechanisms, settings) if study.created.options.advisor == "rules" else []
     return SearchInput(
-        space=study.task.space,
-        observations=tuple(observations(state, settings.allocation.device)),
+        space=space,
+        observations=tuple(observations(state, settings)),
         noise_sd=diagnosis.noise.between,
         noise_dof=float(diagnosis.noise.dof),
         budget=_budget(study),
         seed=study.created.options.seed,
-        effects=tuple(_effect(idea) for idea in ideas if len(idea.changes) == 1),
-        suggestions=tuple(_suggestion(study, idea) for idea in ideas if len(idea.changes) > 1),
+        effects=effects_of(ideas),
+        suggestions=suggestions_of(ideas, space),
         baseline_memory_gib=diagnosis.peak_memory_gib,
         memory_limit_gib=settings.allocation.memory_limit_gib,
         headroom=settings.constraints.memory_headroom,
@@ -43,11 +49,12 @@ def search_input(study: StudyContext) -> SearchInput:
     )
 
 
-def observations(state: StudyState, device: str) -> list[Observation]:
+def observations(state: StudyState, settings: TaskFile) -> list[Observation]:
     """Finished trials that may teach a model, in the order in which they ended."""
     finished = [trial for trial in state.counted(*_SHOWN) if trial.revoked is None]
     finished.sort(key=lambda trial: (trial.finished_at or 0.0, trial.trial_id))
-    return [_observation(trial, device) for trial in finished]
+    reference = _reference(state, settings)
+    return [_observation(trial, settings, reference) for trial in finished]
 
 
 def spent_gpu_hours(state: StudyState) -> float:
@@ -55,17 +62,14 @@ def spent_gpu_hours(state: StudyState) -> float:
     return sum(trial.outcome.gpu_hours for trial in state.trials.values() if trial.outcome)
 
 
-def _observation(trial: TrialState, device: str) -> Observation:
+def _observation(trial: TrialState, settings: TaskFile, reference: float | None) -> Observation:
     outcome = trial.outcome
     if outcome is None:
         raise AssertionError("only finished trials are observed")
     measured, attribution = outcome.measurement, outcome.attribution
-    is_baseline = trial.proposed.kind is TrialKind.BASELINE
-    completed = outcome.kind is OutcomeKind.COMPLETED
-    speedup = 1.0 if is_baseline and outcome.speedup is None else outcome.speedup
     bound = censored_bound_gib(attribution) if attribution else None
     failure = attribution.kind if attribution else None
-    if device == "cpu" and bound is not None:
+    if settings.allocation.device == "cpu" and bound is not None:
         failure = FailureKind.OOM_GPU  # the training device's memory is the host's
     return Observation(
         candidate=trial.proposed.candidate,
@@ -73,7 +77,7 @@ def _observation(trial: TrialState, device: str) -> Observation:
         trial_kind=trial.proposed.kind,
         kind=outcome.kind,
         truncated=outcome.truncated,
-        log_speedup=math.log(speedup) if completed and speedup else None,
+        log_speedup=_log_speedup(trial, reference, settings.measurement.horizon_updates),
         memory_gib=measured.peak_memory_gib if measured else None,
         memory_bound_gib=bound,
         failure=failure,
@@ -83,23 +87,39 @@ def _observation(trial: TrialState, device: str) -> Observation:
     )
 
 
-def _effect(idea: Idea) -> Effect:
-    ((mechanism, value),) = idea.changes.items()
-    return Effect(
-        mechanism=mechanism,
-        value=value,
-        log_speedup=idea.log_speedup_mean,
-        sd=max(idea.log_speedup_sd, _FEWEST_DOUBT),
-        log_memory=idea.log_memory_mean,
-        memory_sd=max(idea.log_memory_sd, _FEWEST_DOUBT),
-        source="advisor",
-    )
+def _reference(state: StudyState, settings: TaskFile) -> float | None:
+    completed = [
+        trial.outcome.measurement
+        for trial in state.of_kind(TrialKind.BASELINE)
+        if trial.outcome and trial.outcome.kind is OutcomeKind.COMPLETED and trial.outcome.measurement
+    ]
+    return mean_step_time(completed, settings.measurement.horizon_updates)
 
 
-def _suggestion(study: StudyContext, idea: Idea) -> Suggestion:
-    space = study.task.space
-    configuration = space.normalise({**space.baseline(), **idea.changes})
-    return Suggestion(candidate=Candidate(configuration=configuration), source="advisor", reason=idea.reason)
+def _log_speedup(trial: TrialState, reference: float | None, horizon: int) -> float | None:
+    """Against all baseline runs; a short re-test only tells whether the candidate runs."""
+    outcome = trial.outcome
+    if outcome is None or outcome.kind is not OutcomeKind.COMPLETED or outcome.measurement is None:
+        return None
+    if reference is None or trial.proposed.kind is TrialKind.RETEST:
+        return None
+    return math.log(reference / effective_step_time(outcome.measurement, horizon))
+
+
+def _permitted(task: Task, mechanisms: Mapping[str, Mechanism]) -> ParameterSpace:
+    """The space without values that the task's constraints forbid; the unchanged job's always stay."""
+    constraints = task.settings.constraints
+    parameters = []
+    for parameter in task.space.parameters:
+        mechanism = mechanisms.get(parameter.mechanism)
+        allowed = [
+            value
+            for value in parameter.values
+            if value == parameter.default or is_permitted(mechanism, value, constraints)
+        ]
+        initial = tuple(value for value in parameter.initial if value in allowed)
+        parameters.append(replace(parameter, values=tuple(allowed), initial=initial))
+    return replace(task.space, parameters=tuple(parameters))
 
 
 def _budget(study: StudyContext) -> Budget:

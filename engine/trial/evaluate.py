@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
 from engine.invariants.check import check_invariants, out_of_scope, self_consistency
@@ -95,16 +94,6 @@ def refused_outcome(refused: RefusedTrial) -> Outcome:
 def speedup(reference: Reference, measured: Measurement, horizon_updates: int) -> float:
     """Baseline's effective step time over the candidate's."""
     return reference.step_time_s / effective_step_time(measured, horizon_updates)
-
-
-def make_reference(
-    evidence: RunEvidence, measurements: list[Measurement], horizon_updates: int
-) -> Reference | None:
-    """The reference from the first baseline's evidence and all baseline measurements."""
-    if not measurements:
-        return None
-    logs = [math.log(effective_step_time(each, horizon_updates)) for each in measurements]
-    return Reference(evidence, math.exp(sum(logs) / len(logs)))
 
 
 def _failure_kind(why: Attribution) -> OutcomeKind:

@@ -79,6 +79,14 @@ def effective_step_time(measurement: Measurement, horizon_updates: int) -> float
     return measurement.step_time_s + (measurement.start_s or 0.0) / max(horizon_updates, 1)
 
 
+def mean_step_time(measurements: Sequence[Measurement], horizon_updates: int) -> float | None:
+    """Geometric mean of the effective step times of several runs, None without runs."""
+    if not measurements:
+        return None
+    logs = [math.log(effective_step_time(each, horizon_updates)) for each in measurements]
+    return math.exp(statistics.fmean(logs))
+
+
 def label_tokens_per_update(evidence: RunEvidence) -> int | None:
     """Tokens that enter the loss in one update, all ranks together (window's median); None = not seen."""
     view = RunView(evidence)

@@ -17,9 +17,10 @@ from engine.schema.study import TrialFinished, TrialSubmitted
 from engine.schema.trial import Attribution, Candidate, FailureKind, Outcome, OutcomeKind, TrialKind
 from engine.task.load import Task
 from engine.trial.attribution.context import AttributionContext
-from engine.trial.evaluate import Reference, evaluate, make_reference, refused_outcome
+from engine.trial.evaluate import Reference, evaluate, refused_outcome
 from engine.trial.evidence import read_evidence
 from engine.trial.file_tree import remove_tree
+from engine.trial.measure import mean_step_time
 from engine.trial.plan import RefusedTrial, prepare_trial, read_plan, scope_violations
 from engine.trial.workspace import Workspace
 from engine.units import BYTES_PER_GIB, gpu_hours
@@ -175,13 +176,13 @@ class TrialRunner:
             for trial in self._session.state.of_kind(TrialKind.BASELINE)
             if trial.outcome is not None and trial.outcome.kind is OutcomeKind.COMPLETED
         ]
-        if not baselines:
-            return None
         measurements = [
             trial.outcome.measurement for trial in baselines if trial.outcome and trial.outcome.measurement
         ]
-        horizon = self._task.settings.measurement.horizon_updates
-        return make_reference(self.evidence(baselines[0].trial_id), measurements, horizon)
+        step_time_s = mean_step_time(measurements, self._task.settings.measurement.horizon_updates)
+        if step_time_s is None:
+            return None
+        return Reference(self.evidence(baselines[0].trial_id), step_time_s)
 
     def _unjudged(
         self, kind: OutcomeKind, why: Attribution | None, trial: TrialState, handle: JobHandle

@@ -21,6 +21,7 @@ from engine.schema.trial import FailureKind, OutcomeKind, TrialKind
 from engine.search.acquisition import EXPLORING_FLOOR
 from engine.search.models import fit_models
 from engine.stages.search_input import observations, search_input
+from engine.task.load import load_task
 from tests.study.studies import Cluster, engine, read, searched
 from tests.study.surface import LIMIT_GIB, Surface, task_text
 
@@ -93,7 +94,7 @@ def test_out_of_memory_is_a_lower_bound_and_is_respected(folder: Path) -> None:
     ]
     assert failed
     with engine(cluster.root, cluster.executor, cluster.clock) as study:
-        seen = {each.trial_id: each for each in observations(study.state, "cpu")}
+        seen = {each.trial_id: each for each in observations(study.state, study.task.settings)}
         models = fit_models(search_input(study))
     for trial in failed:
         observed = seen[trial.trial_id]
@@ -165,7 +166,7 @@ def test_a_void_trial_is_run_again_and_shown_to_no_model(folder: Path) -> None:
     assert state.trials["t002"].outcome.kind is OutcomeKind.VOID
     assert state.trials["t003"].proposed.retry_of == "t002"
     assert state.trials["t003"].proposed.candidate == state.trials["t002"].proposed.candidate
-    shown = {each.trial_id for each in observations(state, "cpu")}
+    shown = {each.trial_id for each in observations(state, load_task(cluster.project).settings)}
     assert not shown & {"b002", "t002"}
     assert len(searched(state)) == len(searched(expected)) == 5
 
