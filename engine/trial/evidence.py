@@ -172,7 +172,7 @@ class _RankBuilder:
         elif kind == "signature":
             signature = probe_records.read_signature(fields)
             if signature is not None:
-                self.signatures.setdefault(signature.when, signature)
+                self.signatures[signature.when] = signature  # a larger model may appear later
         elif kind == "optimizer":
             optimizer = probe_records.read_optimizer(fields)
             if optimizer is not None:
