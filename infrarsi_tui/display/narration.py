@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import textwrap
+
 from engine.journal.state import StudyState, TrialState
 from engine.schema.study import (
     Deployed,
@@ -17,6 +19,9 @@ from engine.schema.study import (
 )
 from engine.schema.trial import Outcome, OutcomeKind, TrialKind
 from infrarsi_tui.display.progress import in_words, seconds_left
+
+_CAUSE_WIDTH = 200
+"""Causes may quote long messages; the report has them whole."""
 
 
 def narration(entry: Entry, state: StudyState) -> str:
@@ -61,7 +66,8 @@ def outcome_words(outcome: Outcome, kind: TrialKind) -> str:
         return f"rejected: {', '.join(failed)}"
     if outcome.attribution is None:
         return f"{outcome.kind.value}: no cause known"
-    return f"{outcome.kind.value} ({outcome.attribution.kind.value}): {outcome.attribution.cause}"
+    cause = textwrap.shorten(outcome.attribution.cause, _CAUSE_WIDTH, placeholder=" …")
+    return f"{outcome.kind.value} ({outcome.attribution.kind.value}): {cause}"
 
 
 def _proposed(trial: TrialState, state: StudyState) -> str:

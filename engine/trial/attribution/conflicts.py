@@ -24,6 +24,7 @@ _COMPILER_TYPES = frozenset(
     {"Unsupported", "TorchRuntimeError", "InternalTorchDynamoError", "BackendCompilerFailed", "InductorError"}
     | {"FailOnRecompileLimitHit", "LoweringException", "UserError", "CppCompileError", "NoValidChoicesError"}
 )
+_NAMED_CHANGES = 3
 _SYNTAX_TYPES = frozenset({"SyntaxError", "IndentationError", "TabError"})
 _LIBRARY = re.compile(r"/site-packages/|/dist-packages/|/lib/python3|^<")
 _ARGUMENTS = re.compile(
@@ -46,7 +47,9 @@ def attribute_exception(fault: Fault, context: AttributionContext) -> Attributio
         place = f" in the patched file {patched.file.rpartition('/')[2]}" if patched is not None else ""
         return _attribution(FailureKind.PATCH_ERROR, True, f"the patched code failed{place}", fault, context)
     if context.changes:
-        named = ", ".join(f"{name} = {value}" for name, value in sorted(context.changes.items()))
+        named = f"this combination of {len(context.changes)} changes"
+        if len(context.changes) <= _NAMED_CHANGES:
+            named = ", ".join(f"{name} = {value}" for name, value in sorted(context.changes.items()))
         return _attribution(FailureKind.CONFIG_CONFLICT, True, f"the code refuses {named}", fault, context)
     return _attribution(FailureKind.USER_ERROR, False, "the unchanged job fails by itself", fault, context)
 
