@@ -1,0 +1,1 @@
+"""How record_landscape.py measures the configurations of a sample task."""
