@@ -97,6 +97,18 @@ def test_no_bound_without_a_known_limit_on_the_training_device(changes: dict, me
     assert censored_bound_gib(found) is None
 
 
+@pytest.mark.parametrize(
+    ("share", "kind"), [(0.97, FailureKind.OOM_HOST), (0.5, FailureKind.CONFIG_CONFLICT)]
+)
+def test_a_primitive_that_cannot_be_created_is_memory_only_near_the_limit(share: float, kind: FailureKind):
+    """oneDNN says the same for a full memory and for a refused shape; the held memory tells them apart."""
+    limit = 1000 << 20
+    refused = exception("RuntimeError", "could not create a primitive", vm_data=int(share * limit))
+    found = attribute(run(rank(0, error=refused), memory_limit_bytes=limit), CONFIG)
+    assert found is not None
+    assert found.kind is kind
+
+
 def test_a_limit_that_was_lifted_during_the_run_proves_nothing():
     """Where the agent saw the limit raised, the failure is no censored point."""
     oom = exception("RuntimeError", CPU_REFUSED.format(1 << 28), vm_data=1 << 30)

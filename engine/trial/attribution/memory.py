@@ -30,6 +30,7 @@ _KERNEL_RESOURCE = re.compile(
 _OF_ANOTHER_PROCESS = re.compile(r"DataLoader worker|SubprocException")
 # One request of so many times the limit is a wrong shape, not a need for memory.
 _ABSURD_FACTOR = 64
+_NEAR_LIMIT = 0.95
 
 
 def attribute_memory(fault: Fault, evidence: RunEvidence) -> Attribution | None:
@@ -64,13 +65,21 @@ def enforced_limit(evidence: RunEvidence, rank: int | None) -> int | None:
     return None if agent is not None and agent.limit_lifted else limit
 
 
+def _primitive_refused(fault: Fault, limit: int | None) -> bool:
+    """oneDNN hides an allocator's refusal behind one sentence; far from the limit it is another failure."""
+    held = fault.memory.vm_data_bytes if fault.memory is not None else None
+    if limit is None or held is None or "could not create a primitive" not in fault.text:
+        return False
+    return held >= _NEAR_LIMIT * limit
+
+
 def _host_out_of_memory(fault: Fault, evidence: RunEvidence) -> Attribution | None:
     refused = _TORCH_CPU.search(fault.text)
+    limit = enforced_limit(evidence, fault.rank) if evidence.device == "cpu" else None
     allocator = refused is not None or _ALLOCATION_FAILED.search(fault.text) is not None
-    if not allocator:
+    if not allocator and not _primitive_refused(fault, limit):
         return _starved_without_numbers(fault, evidence)
     tried = int(refused[1]) if refused is not None else None
-    limit = enforced_limit(evidence, fault.rank) if evidence.device == "cpu" else None
     required, remark = _requirement(fault, tried, limit)
     gap = required - limit if required is not None and limit is not None else None
     known = f" under its limit of {limit / BYTES_PER_GIB:.2f} GiB" if limit is not None else ""
