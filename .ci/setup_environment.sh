@@ -14,6 +14,7 @@ if ! command -v c++ >/dev/null && ! command -v g++ >/dev/null; then
 fi
 
 [ -x "$venv/bin/python" ] || "$python" -m venv "$venv"
-# The CPU build of torch is asked for by its pinned version; PyTorch's own index has it where PyPI's is a CUDA build.
-"$venv/bin/python" -m pip install --quiet --constraint constraints.txt "torch==$(sed -n 's/^torch==//p' constraints.txt)"
+# On machines without a GPU, TORCH_INDEX_URL can name PyTorch's index of CPU builds: gigabytes less than the default.
+torch=$(grep '^torch==' constraints.txt)
+"$venv/bin/python" -m pip install --quiet --constraint constraints.txt ${TORCH_INDEX_URL:+--index-url "$TORCH_INDEX_URL"} "$torch"
 "$venv/bin/python" -m pip install --quiet --constraint constraints.txt --editable ".[train,dev]"

@@ -25,7 +25,8 @@ def run_study(study: StudyContext, stages: tuple[StageFunction, ...] = ALL_STAGE
     Whatever ends the study early is recorded first, so that `status` and `resume` find it.
 
     Raises:
-        InfraError: a stage failed; the study is left as `failed`.
+        StudyBusyError: another engine took the study over; nothing is recorded.
+        Exception: a stage failed, InfraError or a defect; the study is left as `failed`.
         StopRequested, KeyboardInterrupt: a person ended it; the study is left as `stopped`.
     """
     try:
@@ -36,12 +37,16 @@ def run_study(study: StudyContext, stages: tuple[StageFunction, ...] = ALL_STAGE
             study.session.record(StageEntered(stage=Stage.DONE))
     except StudyBusyError:
         raise  # the study is another engine's now
-    except InfraError as error:
-        # A full disk may refuse this record too: the journal then ends with the last thing that fitted.
-        with contextlib.suppress(InfraError):
-            study.session.record(StageEntered(stage=Stage.FAILED, note=str(error)))
-        raise
     except (StopRequested, KeyboardInterrupt) as stop:
-        note = stop.reason if isinstance(stop, StopRequested) else "interrupted"
-        study.session.record(StageEntered(stage=Stage.STOPPED, note=note))
+        _leave(study, Stage.STOPPED, stop.reason if isinstance(stop, StopRequested) else "interrupted")
         raise
+    except Exception as error:
+        _leave(study, Stage.FAILED, str(error) if isinstance(error, InfraError) else repr(error))
+        raise
+
+
+def _leave(study: StudyContext, stage: Stage, note: str) -> None:
+    """Record how the study ended early; what ended it is told in any case."""
+    # A full disk may refuse this record too: the journal then ends with the last thing that fitted.
+    with contextlib.suppress(InfraError):
+        study.session.record(StageEntered(stage=stage, note=note))

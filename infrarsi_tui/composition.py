@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import contextlib
 import datetime as dt
+import hashlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from engine.errors import UsageError
+from engine.errors import InfraError, IntegrityError, TaskFileError, UsageError
 from engine.journal.folder import StudyFolder
 from engine.journal.session import Observer, StudySession
 from engine.ports import JobExecutor
-from engine.schema.study import StudyOptions
+from engine.schema.study import StudyCreated, StudyOptions
+from engine.schema.task import SlurmSection
 from engine.stages.context import StudyContext
 from engine.stages.initialization import lock_task, record_creation
 from engine.task.load import Task, load_task
+from engine.trial.file_tree import remove_tree
 from engine.trial.runner import TrialRunner
+from engine.trial.snapshot import Snapshot
 from infrarsi_tui.clock import SystemClock
 from infrarsi_tui.streams import narrate
 from infrarsi_tui.version import product_version
@@ -80,6 +84,8 @@ def unmet_wishes(task: Task, choices: Choices) -> list[str]:
         wishes.append("no language model is asked in this version: the advisor `rules` takes its place")
     if (choices.patches or task.settings.advisor.patches) != "off":
         wishes.append("this version proposes no patches by itself; `infrarsi trial --patch` measures yours")
+    if task.settings.slurm != SlurmSection():
+        wishes.append("[slurm] is checked and not used: this version runs trials on this machine")
     return wishes
 
 
@@ -90,8 +96,13 @@ def new_study(task_path: Path, choices: Choices, observer: Observer | None) -> I
     options = study_options(task, choices)
     for wish in unmet_wishes(task, choices):
         narrate(f"note: {wish}")
+    _refuse_impossible(task, options.executor)
     folder = StudyFolder.create(choices.out or _default_out(task))
-    frozen, digest = lock_task(task, folder)
+    try:
+        frozen, digest = lock_task(task, folder)
+    except InfraError:
+        remove_tree(folder.root)
+        raise
     clock = SystemClock()
     with StudySession(folder, clock, observer) as session:
         record_creation(session, task, digest, options, product_version())
@@ -116,9 +127,53 @@ def existing_study(root: Path, observer: Observer | None) -> Iterator[StudyConte
                 file=str(root),
                 hint="remove the folder and run the task again",
             )
+        _check_frozen(folder, session.state.created)
         task = load_task(folder.task_file)
         executor = make_executor(session.state.created.options.executor)
         yield StudyContext(session, task, executor, clock, TrialRunner(session, task, executor, clock))
+
+
+def _check_frozen(folder: StudyFolder, created: StudyCreated) -> None:
+    """Task and snapshot must be those that the study began with.
+
+    Raises:
+        IntegrityError: one of them was changed.
+    """
+    task_sha256 = hashlib.sha256(folder.task_file.read_bytes()).hexdigest()
+    snapshot = Snapshot.load(folder.snapshot)
+    for path, found, expected in (
+        (folder.task_file, task_sha256, created.task_sha256),
+        (folder.snapshot, snapshot.digest, created.snapshot_sha256),
+    ):
+        if found != expected:
+            raise IntegrityError(
+                "changed since the study began: constraints and scope are locked",
+                file=str(path),
+                hint="restore it, or start a new study",
+            )
+
+
+def _refuse_impossible(task: Task, executor: str) -> None:
+    """An allocation that the executor cannot give is a mistake of the task file, not of the machine.
+
+    Raises:
+        TaskFileError: more than one node, or srun, on this machine.
+    """
+    if executor != "local":
+        return
+    settings = task.settings
+    for key, value, is_wrong in (
+        ("allocation.nodes", settings.allocation.nodes, settings.allocation.nodes != 1),
+        ("task.launcher", settings.task.launcher, settings.task.launcher == "srun"),
+    ):
+        if is_wrong:
+            raise TaskFileError(
+                "not possible on this machine alone",
+                file=str(task.file),
+                key=key,
+                value=value,
+                rule="--executor local: one node, launcher torchrun or command",
+            )
 
 
 def _default_out(task: Task) -> Path:

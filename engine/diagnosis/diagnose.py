@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from statistics import median
 
+from engine.diagnosis.bands import end_state_band, grad_norm_band, loss_band
 from engine.diagnosis.bottleneck import classify_bottleneck
 from engine.diagnosis.flops import count_parameters, flops_per_update, model_flops_utilisation
-from engine.diagnosis.losses import loss_band
+from engine.diagnosis.peaks import BF16_PEAK_FLOPS
 from engine.diagnosis.phases import typical_phases, unexplained
 from engine.diagnosis.step_noise import estimate_noise
 from engine.errors import BaselineError
@@ -17,7 +18,6 @@ from engine.schema.task import TaskFile
 from engine.schema.trial import Measurement
 
 FEWEST_RUNS = 2
-PLANNED_PAIRS = 5
 
 
 def diagnose(
@@ -26,15 +26,15 @@ def diagnose(
     measurements: Sequence[Measurement | None],
     perturbed: Sequence[RunEvidence],
     settings: TaskFile,
-    pairs: int = PLANNED_PAIRS,
+    pairs: int,
 ) -> Diagnosis:
     """Describe the unchanged job.
 
     Args:
         baselines: Evidence of each run by trial id; three runs or more give a usable noise estimate.
         measurements: Their measurements; None where a run could not be measured.
-        perturbed: Runs of the unchanged job with numerically equivalent perturbations; they widen the loss
-            band.
+        perturbed: Runs of the unchanged job with numerically equivalent perturbations; they widen the
+            bands.
         settings: The task file.
         pairs: Pairs that the verification plans.
 
@@ -57,9 +57,9 @@ def diagnose(
     counted = next((count for count in map(count_parameters, evidence) if count is not None), None)
     flops, why_no_flops = flops_per_update(tokens, settings.model, counted)
     world_size = settings.allocation.world_size
-    mfu, why_no_mfu = model_flops_utilisation(
-        flops, why_no_flops, step_time_s, _device_name(evidence), world_size
-    )
+    device_name = _device_name(evidence)
+    mfu, why_no_mfu = model_flops_utilisation(flops, why_no_flops, step_time_s, device_name, world_size)
+    alike = [*evidence, *perturbed]
     bottleneck = classify_bottleneck(step_time_s, phases, rest, peak, limit)
     return Diagnosis(
         step_time_s=step_time_s,
@@ -75,7 +75,10 @@ def diagnose(
         bottleneck=bottleneck.kind,
         bottleneck_reason=bottleneck.reason,
         baseline_trials=tuple(baselines),
-        loss_band=loss_band([*evidence, *perturbed]),
+        loss_band=loss_band(alike),
+        grad_norm_band=grad_norm_band(alike),
+        end_state_band=end_state_band(alike),
+        device_peak_flops=None if device_name is None else BF16_PEAK_FLOPS.get(device_name),
     )
 
 

@@ -10,14 +10,12 @@ from engine.models.paired import VERIFICATION_LEVEL
 from engine.schema.diagnosis import NoiseEstimate
 from engine.schema.trial import Measurement
 
-_MEDIAN_EFFICIENCY = math.pi / 2
-
 
 def estimate_noise(measurements: Sequence[Measurement], pairs: int) -> NoiseEstimate:
     """Noise over the runs, log step time.
 
     The spread between a few runs may be small by luck, so it is never taken to be less than the standard
-    error of one run's median. The verification pools its own pairs with this estimate, which is counted in
+    error of one run's mean. The verification pools its own pairs with this estimate, which is counted in
     the degrees of freedom.
 
     Args:
@@ -37,7 +35,7 @@ def estimate_noise(measurements: Sequence[Measurement], pairs: int) -> NoiseEsti
     within = noise.pool([each for each in map(noise.within_run, runs) if each is not None])
     within_sd = within.sd if within is not None else 0.0
     shortest = min(len(run) for run in runs)
-    sd = max(between.sd, within_sd * math.sqrt(_MEDIAN_EFFICIENCY / shortest))
+    sd = max(between.sd, within_sd / math.sqrt(shortest))
     planned = noise.NoiseEstimate(sd, between.dof + pairs - 1)
     return NoiseEstimate(
         within=within_sd,

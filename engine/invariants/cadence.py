@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 
-from engine.invariants.aggregate import RunView, total
 from engine.invariants.clipping import same_clipping
 from engine.invariants.comparison import Comparison, Row, describe_updates
 from engine.invariants.findings import Findings
-from engine.invariants.state import ModelState, Parameter, end_state, start_state
+from engine.schema.model_state import ModelState, Parameter, end_norm_gap, end_state, start_state
+from engine.schema.run_view import RunView, total
 
 END_STATE_TOLERANCE = 0.02
 """Relative difference of a parameter's norm after the last update, where no perturbation run sets it."""
@@ -127,14 +127,10 @@ def _same_norms(
     compared, worst = 0, 0.0
     for name in names:
         old, new = before[1].parameters[name], after[1].parameters[name]
-        if old.norm is None or new.norm is None:
+        compared += old.norm is not None and new.norm is not None
+        gap = end_norm_gap(before[0].parameters.get(name), old, new)
+        if gap is None:  # what starts at zero counts in the movement only
             continue
-        compared += 1
-        scale = max(old.norm, _norm(before[0].parameters.get(name)))
-        # A parameter that starts at zero (biases) is as large as its noise: those count in the movement only.
-        if _norm(before[0].parameters.get(name)) <= 0.5 * old.norm:
-            continue
-        gap = abs(old.norm - new.norm) / scale if scale > 0 else 0.0
         worst = max(worst, gap)
         if gap > tolerance:
             findings.fail(

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from engine.invariants.aggregate import norm_reading
 from engine.invariants.comparison import Comparison, Row
 from engine.invariants.findings import Findings
 from engine.invariants.hyper_values import same_value
+from engine.schema.run_view import norm_reading
 
 APPLIED_TOLERANCE = 0.10
 """Relative difference of the norms that the optimizers used, where only one run's clipping is visible."""

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import TypeVar
 
-from engine.invariants.aggregate import RunView
 from engine.invariants.context import InvariantContext
 from engine.invariants.findings import Findings
 from engine.schema.evidence import RunEvidence, UpdateRecord
+from engine.schema.run_view import RunView
 
 Row = Sequence[UpdateRecord]
 Value = TypeVar("Value")

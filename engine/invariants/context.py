@@ -17,8 +17,7 @@ class InvariantContext(Record):
 
     Attributes:
         loss_tolerance: Relative, per update, both ways.
-        loss_band: Spread of the baseline's loss per update over reruns and one-ulp perturbations,
-            in units of the loss.
+        loss_band: Spread of the baseline's loss per update over reruns and one-ulp perturbations, relative.
         grad_norm_band: The same spread of the gradient norm, relative; None = not learnt.
         end_state_band: The same spread of a parameter's norm after the last update, relative.
         precision_floor: Lowest number format that compute may use.
@@ -31,6 +30,7 @@ class InvariantContext(Record):
         memory_headroom: Fraction of the limit that must stay free.
         device_peak_flops: Per rank, FLOP/s at the lowest precision in use; None = unknown.
         flops_per_update: Of the unchanged job, all ranks together; None = unknown.
+        is_short_run: The run has too few updates for a statement about steadiness.
     """
 
     loss_tolerance: Annotated[float, Field(gt=0)] = 0.005
@@ -47,3 +47,4 @@ class InvariantContext(Record):
     memory_headroom: Annotated[float, Field(ge=0, lt=1)] = 0.04
     device_peak_flops: Annotated[float, Field(gt=0)] | None = None
     flops_per_update: Annotated[float, Field(gt=0)] | None = None
+    is_short_run: bool = False

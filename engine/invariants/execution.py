@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from engine.invariants.aggregate import RunView
 from engine.invariants.comparison import Comparison
 from engine.invariants.findings import Findings
 from engine.schema.evidence import RankEvidence, RunEvidence
+from engine.schema.run_view import RunView
 from engine.units import NS_PER_S, gib
 
 CORES_TOLERANCE = 1.25

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections import Counter
 
-from engine.invariants.aggregate import RunView
 from engine.invariants.comparison import Comparison
 from engine.invariants.findings import Findings
 from engine.invariants.hyper_values import Hyper, rounded, same_value, show
 from engine.schema.evidence import HyperValue, OptimizerGroup, OptimizerRecord
+from engine.schema.run_view import RunView
 
 _WRAPPERS = {
     "zeroredundancyoptimizer",

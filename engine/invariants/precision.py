@@ -5,10 +5,10 @@ from __future__ import annotations
 import statistics
 from collections.abc import Iterable
 
-from engine.invariants.aggregate import NormReading, RunView, norm_reading, update_loss
 from engine.invariants.comparison import Comparison, Row, describe_updates
 from engine.invariants.context import Precision
 from engine.invariants.findings import Findings
+from engine.schema.run_view import RunView, norm_gap, norm_reading, update_loss
 
 GRAD_NORM_TYPICAL = 0.10
 """Relative difference of the gradient norm that the median update may show."""
@@ -144,7 +144,7 @@ def loss_trajectory(comparison: Comparison, findings: Findings) -> None:
     pairs = comparison.pairs(findings, "the loss", "loss", update_loss)
     worst: tuple[float, int, float, float, float] | None = None
     for index, old, new in pairs:
-        band = max(context.loss_band, context.loss_tolerance * abs(old))
+        band = max(context.loss_band, context.loss_tolerance) * abs(old)
         excess = abs(new - old) / band if band > 0 else (0.0 if new == old else 2.0)
         if worst is None or excess > worst[0]:
             worst = (excess, index, old, new, band)
@@ -174,7 +174,7 @@ def gradient_health(comparison: Comparison, findings: Findings) -> None:
                     observed="NaN or infinity",
                 )
     pairs = comparison.pairs(findings, "the gradient norm", "grad_norm", norm_reading)
-    ratios = [(index, _norm_gap(old, new)) for index, old, new in pairs]
+    ratios = [(index, norm_gap(old, new)) for index, old, new in pairs]
     if not ratios:
         return
     band = BAND_FACTOR * (comparison.context.grad_norm_band or 0.0)
@@ -194,13 +194,6 @@ def gradient_health(comparison: Comparison, findings: Findings) -> None:
         )
     else:
         findings.passed(f"finite; gradient norms typically {typical:.2%} away over {len(ratios)} updates")
-
-
-def _norm_gap(old: NormReading, new: NormReading) -> float:
-    """Relative difference; norms seen before and after clipping are compared as the optimizer used them."""
-    same_place = old.from_clip == new.from_clip
-    before, after = (old.whole, new.whole) if same_place else (old.applied, new.applied)
-    return abs(after - before) / abs(before) if before else float(after != before)
 
 
 def _broken_before(comparison: Comparison, index: int) -> bool:

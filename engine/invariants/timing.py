@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from engine.invariants.aggregate import RunView, step_time_s
 from engine.invariants.comparison import Comparison
 from engine.invariants.findings import Findings
 from engine.invariants.trend import mann_kendall_p, theil_sen_drift
 from engine.schema.evidence import RankEvidence
+from engine.schema.run_view import RunView, step_time_s
 from engine.units import NS_PER_S
 
 CLOCK_TOLERANCE = 0.05
@@ -133,6 +133,9 @@ def _whole_run(view: RunView, findings: Findings) -> None:
 
 def steady_state(comparison: Comparison, findings: Findings) -> None:
     """No compilation inside the window, and step times without a drift."""
+    if comparison.context.is_short_run:
+        findings.unseen("the run is a short one, which has no steady state to judge", essential=True)
+        return
     view = comparison.candidate
     _no_compiles(view, findings)
     times = [step_time_s(view.rows[index]) for index in view.window if index < len(view.rows)]

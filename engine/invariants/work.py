@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 
-from engine.invariants.aggregate import step_time_s, total
 from engine.invariants.comparison import Comparison, Row
 from engine.invariants.findings import Findings
-from engine.invariants.state import end_state, parameter_class, start_state
+from engine.schema.model_state import end_state, parameter_class, start_state
+from engine.schema.run_view import step_time_s, total
 
 CHANGED_RATIO = 0.5
 """Sampled elements that steps change: at least this fraction of the baseline's share."""

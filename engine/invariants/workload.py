@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from engine.invariants.aggregate import hash_total, total
 from engine.invariants.comparison import Comparison, Row, describe_updates
 from engine.invariants.findings import Findings
-from engine.invariants.state import ModelState, Parameter, start_state
+from engine.schema.model_state import ModelState, Parameter, start_state
+from engine.schema.run_view import hash_total, total
 
 ROUNDED_NORM_TOLERANCE = 0.02
 """Relative; the norm of a parameter after rounding to another format."""

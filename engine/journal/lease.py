@@ -2,18 +2,31 @@
 
 from __future__ import annotations
 
-import json
+import contextlib
 import os
 import socket
 import time
 from pathlib import Path
 
 from engine.durable import explain_disk_errors, write_json
-from engine.errors import StudyBusyError
+from engine.errors import InfraError, StudyBusyError
+from engine.schema.base import Record
 
 HEARTBEAT_S = 5.0
 STALE_S = 60.0
 """A foreign writer is dead when its heartbeat is older; on this host the process itself is asked."""
+
+_EPOCHS = "*.claim"
+
+
+class Lease(Record):
+    """What the owner of an epoch says of itself; `at` is unix time in seconds."""
+
+    pid: int
+    start_ticks: int | None
+    host: str
+    at: float
+    released: bool = False
 
 
 def start_ticks(pid: int) -> int | None:
@@ -42,50 +55,75 @@ def claim_epoch(journal: Path) -> int:
             raise StudyBusyError(
                 f"another engine works on this study: {owner}",
                 file=str(journal.parent),
-                hint="`infrarsi attach` watches it, `infrarsi stop` ends it",
+                hint="`infrarsi status` shows it, `infrarsi stop` ends it",
             )
     epoch = 0 if latest is None else latest + 1
     with explain_disk_errors(journal):
         try:
-            (journal / f"{epoch:06d}.claim").mkdir(mode=0o700)
+            _claim(journal, epoch).mkdir(mode=0o700)
         except FileExistsError:
             raise StudyBusyError(
                 "another engine took over this study just now",
                 file=str(journal.parent),
-                hint="`infrarsi attach` watches it",
+                hint="`infrarsi status` shows where it stands",
             ) from None
-    beat(journal, epoch)
+    try:
+        beat(journal, epoch)
+    except InfraError:
+        # A claim that says nothing would keep everybody out for a while.
+        with contextlib.suppress(OSError):
+            _claim(journal, epoch).rmdir()
+        raise
     return epoch
 
 
 def latest_epoch(journal: Path) -> int | None:
     """The newest claimed epoch."""
-    epochs = [int(path.name.split(".")[0]) for path in journal.glob("*.claim")]
+    epochs = [int(path.name.split(".")[0]) for path in journal.glob(_EPOCHS)]
     return max(epochs, default=None)
 
 
-def beat(journal: Path, epoch: int) -> None:
-    """Say that the owner of an epoch lives."""
+def beat(journal: Path, epoch: int, *, released: bool = False) -> None:
+    """Say that the owner of an epoch lives, or that it is finished."""
     pid = os.getpid()
-    write_json(
-        journal / f"{epoch:06d}.claim" / "lease.json",
-        {"pid": pid, "start_ticks": start_ticks(pid), "host": socket.gethostname(), "at": time.time()},
+    lease = Lease(
+        pid=pid, start_ticks=start_ticks(pid), host=socket.gethostname(), at=time.time(), released=released
     )
+    write_json(_claim(journal, epoch) / "lease.json", lease.model_dump())
 
 
 def live_owner(journal: Path, epoch: int) -> str | None:
-    """A description of the process that owns an epoch, None when it is dead or finished."""
+    """A description of the process that owns an epoch, None when it is dead or finished.
+
+    A claim whose owner has not said anything readable yet counts as alive for STALE_S: it has just been made.
+    """
+    claim = _claim(journal, epoch)
     try:
-        lease = json.loads((journal / f"{epoch:06d}.claim" / "lease.json").read_text())
+        lease = Lease.model_validate_json((claim / "lease.json").read_bytes())
     except (OSError, ValueError):
+        return "an engine that is just starting" if _is_young(claim) else None
+    if lease.released:
         return None
-    if lease["host"] == socket.gethostname():
-        alive = lease["pid"] != os.getpid() and start_ticks(lease["pid"]) == lease["start_ticks"]
+    if lease.host == socket.gethostname():
+        ticks = start_ticks(lease.pid)
+        alive = lease.pid != os.getpid() and ticks is not None and ticks == lease.start_ticks
     else:
-        alive = time.time() - lease["at"] < STALE_S
-    return f"process {lease['pid']} on {lease['host']}" if alive else None
+        alive = time.time() - lease.at < STALE_S
+    return f"process {lease.pid} on {lease.host}" if alive else None
 
 
 def release(journal: Path, epoch: int) -> None:
-    """Say that the owner of an epoch is finished."""
-    (journal / f"{epoch:06d}.claim" / "lease.json").unlink(missing_ok=True)
+    """Say that the owner of an epoch is finished; where that cannot be written, its lease goes stale."""
+    with contextlib.suppress(InfraError):
+        beat(journal, epoch, released=True)
+
+
+def _claim(journal: Path, epoch: int) -> Path:
+    return journal / f"{epoch:06d}.claim"
+
+
+def _is_young(claim: Path) -> bool:
+    try:
+        return time.time() - claim.stat().st_mtime < STALE_S
+    except OSError:
+        return False

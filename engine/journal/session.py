@@ -10,6 +10,7 @@ from types import TracebackType
 from engine.errors import StudyBusyError
 from engine.journal import lease
 from engine.journal.folder import StudyFolder
+from engine.journal.heartbeat import Heartbeat
 from engine.journal.log import JournalWriter, read_entries
 from engine.journal.requests import take_requests
 from engine.journal.state import StudyState, replay
@@ -39,11 +40,17 @@ class StudySession:
         self.folder = folder
         self.clock = clock
         self._observer = observer
-        self._last_beat = clock.now()
-        epoch = lease.claim_epoch(folder.journal)
-        self.state = replay(read_entries(folder.journal))
-        self._writer = JournalWriter(folder.journal, epoch)
-        self.record(EpochStarted(epoch=epoch, host=socket.gethostname(), pid=os.getpid()))
+        self._last_look = clock.now()
+        self.epoch = lease.claim_epoch(folder.journal)
+        self._heartbeat = Heartbeat(folder.journal, self.epoch, lease.HEARTBEAT_S)
+        try:
+            take_requests(folder.requests)  # they were meant for an earlier engine
+            self.state = replay(read_entries(folder.journal))
+            self._writer = JournalWriter(folder.journal, self.epoch)
+            self.record(EpochStarted(epoch=self.epoch, host=socket.gethostname(), pid=os.getpid()))
+        except Exception:
+            self._give_up()
+            raise
 
     def __enter__(self) -> StudySession:
         return self
@@ -52,33 +59,46 @@ class StudySession:
         self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._writer.close()
-        lease.release(self.folder.journal, self._writer.epoch)
+        self._give_up()
 
     def record(self, event: Event) -> None:
-        """Append an event durably, then show it."""
+        """Append an event durably, then show it.
+
+        Raises:
+            StudyBusyError: another engine took the study over; nothing is written.
+            DiskFullError: no space is left.
+        """
+        self._require_ownership()
         entry = self._writer.append(event, self.clock.now())
         self.state.apply(entry)
         if self._observer is not None:
             self._observer(entry, self.state)
 
     def heartbeat(self) -> None:
-        """Keep the lease alive and look for requests; call it at least every few seconds.
+        """Look whether the study is still ours, and for requests; call it at least every few seconds.
 
         Raises:
             StopRequested: a stop request was waiting.
             StudyBusyError: another engine took the study over while this one was away.
         """
         now = self.clock.now()
-        if now - self._last_beat >= lease.HEARTBEAT_S:
-            self._last_beat = now
-            newest = lease.latest_epoch(self.folder.journal)
-            if newest != self._writer.epoch:
-                raise StudyBusyError(
-                    "another engine took this study over",
-                    file=str(self.folder.root),
-                    hint="`infrarsi attach`",
-                )
-            lease.beat(self.folder.journal, self._writer.epoch)
+        if now - self._last_look >= lease.HEARTBEAT_S:
+            self._last_look = now
+            self._require_ownership()
         for request in take_requests(self.folder.requests):
             if request.kind == "stop":
                 raise StopRequested(request.reason)
+
+    def _require_ownership(self) -> None:
+        if lease.latest_epoch(self.folder.journal) == self.epoch:
+            return
+        message = "another engine took this study over"
+        if self._heartbeat.problem is not None:
+            message += f"; this one could not say that it lives: {self._heartbeat.problem}"
+        raise StudyBusyError(
+            message, file=str(self.folder.root), hint="`infrarsi status` shows where it stands"
+        )
+
+    def _give_up(self) -> None:
+        self._heartbeat.stop()
+        lease.release(self.folder.journal, self.epoch)

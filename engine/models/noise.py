@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.stats import norm
 
-from engine.models.arrays import FloatArray, positive_vector
+from engine.models.arrays import positive_vector
 from engine.models.student_t import student_quantile
 
 _MAD_TO_SD = 1.0 / float(norm.ppf(0.75))
@@ -52,7 +52,7 @@ def within_run(step_times: ArrayLike) -> NoiseEstimate | None:
 
 
 def between_runs(runs: Sequence[ArrayLike]) -> NoiseEstimate | None:
-    """Spread of the median log step time over independent runs of one configuration.
+    """Spread of the log mean step time over independent runs of one configuration.
 
     Args:
         runs: One array of step times (seconds, shape (n_r,), n_r >= 1) per run.
@@ -62,8 +62,8 @@ def between_runs(runs: Sequence[ArrayLike]) -> NoiseEstimate | None:
     """
     if len(runs) < 2:
         return None
-    medians = np.asarray([np.median(np.log(positive_vector("step times", run))) for run in runs])
-    return NoiseEstimate(float(np.std(medians, ddof=1)), float(len(runs) - 1))
+    means = np.asarray([np.log(np.mean(positive_vector("step times", run))) for run in runs])
+    return NoiseEstimate(float(np.std(means, ddof=1)), float(len(runs) - 1))
 
 
 def pool(estimates: Sequence[NoiseEstimate]) -> NoiseEstimate | None:
@@ -73,30 +73,6 @@ def pool(estimates: Sequence[NoiseEstimate]) -> NoiseEstimate | None:
         return None
     squares = sum(estimate.dof * estimate.sd**2 for estimate in estimates)
     return NoiseEstimate(math.sqrt(squares / dof), dof)
-
-
-def median_standard_error(
-    step_times: ArrayLike, rng: np.random.Generator, block: int | None = None, draws: int = 500
-) -> float | None:
-    """Standard error of the median log step time of one run whose neighbouring steps may be dependent.
-
-    Args:
-        step_times: Seconds, shape (n,), > 0.
-        rng: Source of the resampling.
-        block: Steps per resampled block; default n^(1/3), rounded up.
-        draws: Number of resamples.
-
-    Returns:
-        The standard deviation over resamples, or None where n holds fewer than two blocks.
-    """
-    logs = np.log(positive_vector("step times", step_times))
-    size = logs.shape[0]
-    length = math.ceil(size ** (1 / 3)) if block is None else block
-    if length < 1 or size < 2 * length:
-        return None
-    starts = rng.integers(0, size - length + 1, size=(draws, math.ceil(size / length)))
-    index = (starts[:, :, None] + np.arange(length)).reshape(draws, -1)[:, :size]
-    return float(np.std(np.median(logs[index], axis=1), ddof=1))
 
 
 def smallest_tellable(
@@ -122,9 +98,3 @@ def smallest_tellable(
 def search_margin(noise: NoiseEstimate) -> float:
     """Log speed-up above which a search trial counts as an improvement: max(1 %, 2 sqrt(2) sd)."""
     return max(math.log(1.01), 2.0 * math.sqrt(2.0) * noise.sd)
-
-
-def log_median(step_times: ArrayLike) -> float:
-    """Median of log step time, the summary of one run; step_times in seconds, shape (n,), n >= 1, > 0."""
-    logs: FloatArray = np.log(positive_vector("step times", step_times))
-    return float(np.median(logs))

@@ -130,7 +130,10 @@ def maximise(objective: TobitObjective) -> TobitMode:
     theta = objective.start()
     for iteration in range(_MAX_ITERATIONS):
         gradient, curvature = objective.derivatives(theta)
-        step = np.asarray(np.linalg.solve(curvature, gradient), dtype=np.float64)
+        try:
+            step = np.asarray(np.linalg.solve(curvature, gradient), dtype=np.float64)
+        except np.linalg.LinAlgError:
+            break
         decrement = float(gradient @ step)
         if not math.isfinite(decrement):
             break
@@ -138,7 +141,7 @@ def maximise(objective: TobitObjective) -> TobitMode:
         if decrement < _DECREMENT * max(1.0, abs(current)):
             return TobitMode(theta, curvature, iteration)
         theta = _line_search(objective, theta, step, current, decrement)
-    raise NotConverged(f"no optimum after {_MAX_ITERATIONS} Newton steps on {objective.x.shape[0]} rows")
+    raise NotConverged(f"no optimum within {_MAX_ITERATIONS} Newton steps on {objective.x.shape[0]} rows")
 
 
 def inverse_mills(r: FloatArray) -> FloatArray:

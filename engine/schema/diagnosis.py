@@ -21,7 +21,12 @@ class NoiseEstimate(Record):
 
 
 class Diagnosis(Record):
-    """Baseline facts; None = not measurable here, never zero."""
+    """Baseline facts; None = not measurable here, never zero.
+
+    Bands are the widest relative spread between runs of the unchanged job, perturbed ones among them: of the
+    loss and of the gradient norm of one update, and of a parameter's norm after the last update.
+    device_peak_flops is the dense bf16 peak of one device.
+    """
 
     step_time_s: float
     tokens_per_s: float | None
@@ -37,3 +42,6 @@ class Diagnosis(Record):
     bottleneck_reason: str
     baseline_trials: tuple[str, ...]
     loss_band: float
+    grad_norm_band: float | None = None
+    end_state_band: float | None = None
+    device_peak_flops: float | None = None

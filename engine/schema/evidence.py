@@ -297,7 +297,7 @@ class RunEvidence(Record):
     """One run of the training job: what was asked for, and what was seen.
 
     `ranks` holds only ranks that left any trace, sorted; `notes` names every file or record that could
-    not be read.
+    not be read. `log_first_line` is the number of the tail's first line in the log, None where it is unknown.
     """
 
     trial_id: str
@@ -318,6 +318,7 @@ class RunEvidence(Record):
     ranks: tuple[RankEvidence, ...]
     log_path: str | None
     log_tail: str
+    log_first_line: Count | None = None
     notes: tuple[str, ...] = ()
 
     @property

@@ -157,7 +157,9 @@ class VerificationPlanned(Record):
 class FinalistVerdict(Record):
     """The paired re-measurement of one finalist.
 
-    speedup_ci is the 99 % Student-t interval of the paired log ratio (Holm over the finalists), as ratios.
+    speedup_ci is the 99 % Student-t interval of the paired log ratio, as ratios. outside_ci is the same from
+    the node agent's clock. `verified` also takes Holm's correction over the finalists, the invariants and the
+    memory headroom into account; `reasons` say what stands against it.
     """
 
     candidate: Candidate
@@ -167,11 +169,12 @@ class FinalistVerdict(Record):
     verified: bool
     reasons: tuple[str, ...]
     invariants: tuple[InvariantResult, ...]
+    outside_ci: tuple[float, float] | None = None
     cpu_speedup: float | None = None
 
 
 class VerificationDone(Record):
-    """The verdicts, best first."""
+    """The verdicts, in the order of the plan."""
 
     event: Literal["verification_done"] = "verification_done"
     verdicts: tuple[FinalistVerdict, ...]

@@ -135,8 +135,8 @@ class Phases(Record):
 class Measurement(Record):
     """Numbers of one run over the measured window.
 
-    step_time_s is the median over updates of the slowest rank's wall time; step_times_s are those
-    of the window, in order.
+    step_time_s is the mean over updates of the slowest rank's wall time; step_times_s are those
+    of the window, in order; outside_step_time_s is the mean over the window on the node agent's clock.
     """
 
     step_time_s: float
@@ -146,6 +146,7 @@ class Measurement(Record):
     tokens_per_s: float | None
     peak_memory_gib: float | None
     memory_metric: str | None
+    outside_step_time_s: float | None = None
     phases: Phases
     losses: tuple[float, ...]
     start_s: float | None

@@ -10,6 +10,7 @@ import numpy as np
 
 from engine.models.arrays import FloatArray
 from engine.models.memory import MemoryPosterior, MemoryPrior
+from engine.models.tobit import NotConverged
 from engine.search.encode import Encoder, doublings, level_name, size_name, sizes
 from engine.search.lattice import Lattice, value_key
 from engine.search.view import Effect, Observation, SearchInput
@@ -74,7 +75,7 @@ def fit_memory(
         seen: Visible observations in a canonical order.
 
     Returns:
-        The fit, or None when neither a limit nor any measurement is known.
+        The fit, or None when neither a limit nor any measurement is known, or when they admit no fit.
     """
     usable = usable_memory(search)
     exact = [(each, peak) for each in seen if each.ran and (peak := each.memory_gib) is not None]
@@ -93,7 +94,11 @@ def fit_memory(
     response = np.log([peak / unit for _, peak in peaks])
     prior = _prior(lattice, encoder, search.effects, known_baseline=search.baseline_memory_gib is not None)
     censored = np.arange(len(peaks)) >= len(exact)
-    return MemoryFit(MemoryPosterior.fit(prior, features, response, censored), unit, usable)
+    try:
+        posterior = MemoryPosterior.fit(prior, features, response, censored)
+    except NotConverged:
+        return None
+    return MemoryFit(posterior, unit, usable)
 
 
 def _prior(

@@ -11,7 +11,7 @@ from engine.journal.session import StudySession
 from engine.journal.state import StudyState, TrialState
 from engine.ports import Clock, JobExecutor
 from engine.schema.study import Prediction, StudyCreated, TrialProposed
-from engine.schema.trial import Candidate, OutcomeKind, TrialKind
+from engine.schema.trial import Candidate, Outcome, OutcomeKind, TrialKind
 from engine.task.load import Task
 from engine.trial.runner import TrialRunner
 
@@ -20,6 +20,9 @@ VOID_RETRIES = 2
 
 DISTURBED_RETRIES = 2
 """A run that fails nothing but statistical invariants is repeated this often before it counts."""
+
+OPEN_RETRIES = 1
+"""A failure whose blame is open (a hang, SIGBUS, a bare SIGKILL) is repeated this often before it counts."""
 
 _PREFIX = {
     TrialKind.BASELINE: "b",
@@ -71,14 +74,15 @@ class StudyContext:
         """Run one candidate to its outcome.
 
         A run that infrastructure broke is repeated up to VOID_RETRIES times, one that a disturbed machine may
-        have spoiled up to DISTURBED_RETRIES times.
+        have spoiled up to DISTURBED_RETRIES times, one whose failure is not clearly the candidate's
+        OPEN_RETRIES times.
 
         Raises:
             InfrastructureError: VOID_RETRIES repetitions were void too.
             StopRequested: a person asked to stop; the trial is recorded as cancelled.
         """
         retry_of = None
-        void = disturbed = 0
+        void = disturbed = unclear = 0
         while True:
             proposed = self._proposal(kind, candidate, origin, reason, predicted, pair, retry_of)
             self.session.record(proposed)
@@ -88,6 +92,10 @@ class StudyContext:
                 void += 1
                 if void > VOID_RETRIES:
                     raise self._broken(trial)
+            elif _is_unclear(outcome):
+                unclear += 1
+                if unclear > OPEN_RETRIES:
+                    return trial
             else:
                 disturbed += 1
                 if disturbed > DISTURBED_RETRIES or not worth_repeating(outcome.invariants):
@@ -120,7 +128,7 @@ class StudyContext:
         if kind is TrialKind.RETEST:
             warmup, measured = _MINIMUM_WARMUP, 1
         else:
-            warmup += _hidden_extension(self.created.nonce, trial_id)
+            warmup += self._hidden_extension(kind, trial_id)
         return TrialProposed(
             trial_id=trial_id,
             kind=kind,
@@ -134,7 +142,24 @@ class StudyContext:
             measured_updates=measured,
         )
 
+    def _hidden_extension(self, kind: TrialKind, trial_id: str) -> int:
+        """0 or 1 further warm-up updates, so that a script cannot know where the window begins.
 
-def _hidden_extension(nonce: str, trial_id: str) -> int:
-    """0 or 1 further warm-up updates, so that a script cannot know where the window begins."""
-    return hashlib.sha256(f"{nonce}{trial_id}".encode()).digest()[0] % 2
+        Baselines alternate: whatever a candidate's length, a baseline ends after as many updates.
+        """
+        if kind is not TrialKind.BASELINE:
+            return _coin(self.created.nonce, trial_id)
+        outcomes = [trial.outcome for trial in self.state.of_kind(kind)]
+        completed = sum(each is not None and each.kind is OutcomeKind.COMPLETED for each in outcomes)
+        return (_coin(self.created.nonce, kind) + completed) % 2
+
+
+def _is_unclear(outcome: Outcome) -> bool:
+    """Whether a run failed and neither the candidate nor anything else is plainly to blame."""
+    why = outcome.attribution
+    return outcome.kind is OutcomeKind.FAILED and why is not None and why.blame_candidate is None
+
+
+def _coin(nonce: str, name: str) -> int:
+    """0 or 1 as the nonce decides."""
+    return hashlib.sha256(f"{nonce}{name}".encode()).digest()[0] % 2

@@ -22,7 +22,7 @@ from engine.trial.file_tree import remove_tree
 from engine.trial.patching import apply_patch
 from engine.trial.snapshot import Snapshot
 
-LAUNCH_FILE = "infrarsi-launch.txt"
+LAUNCH_FILE = "infrarsi-launch.sh"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -178,9 +178,11 @@ def _write_configuration(task: Task, verdict: FinalistVerdict, project: Path) ->
     written = write_values(space, verdict.candidate.configuration, project, command)
     if written == write_values(space, space.baseline(), None, command):
         return
-    lines = ["# How the verified configuration is started", *(f"unset {name}" for name in written.unset)]
-    lines += [f"export {name}={value}" for name, value in sorted(written.env.items())]
-    lines.append("command: " + " ".join(written.command))
+    settings = task.settings.task
+    lines = ["# How the verified configuration is started.", *settings.setup]
+    lines += [f"unset {name}" for name in written.unset]
+    lines += [f"export {name}={shlex.quote(value)}" for name, value in sorted(written.env.items())]
+    lines.append(f"# {settings.launcher}: " + shlex.join(written.command))
     (project / LAUNCH_FILE).write_text("\n".join(lines) + "\n")
 
 

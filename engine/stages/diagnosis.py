@@ -8,6 +8,7 @@ from engine.journal.state import TrialState
 from engine.schema.study import Diagnosed, Stage, StageEntered
 from engine.schema.trial import OutcomeKind, TrialKind
 from engine.stages.context import StudyContext
+from engine.stages.verification import PAIRS
 
 BASELINE_RUNS = 3
 
@@ -37,6 +38,7 @@ def run_diagnosis(study: StudyContext) -> None:
                 measurements=[trial.outcome.measurement for trial in baselines if trial.outcome],
                 perturbed=[study.runner.evidence(trial.trial_id) for trial in perturbed],
                 settings=study.task.settings,
+                pairs=PAIRS,
             )
         )
     )

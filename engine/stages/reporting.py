@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import tomli_w
 
 from engine.durable import write_json, write_text
@@ -10,6 +12,7 @@ from engine.schema.study import Stage, StageEntered
 from engine.schema.trial import Candidate
 from engine.search.incumbents import finalists
 from engine.stages.context import StudyContext
+from engine.stages.redaction import Redactor
 from engine.stages.report_markdown import render_report
 from engine.stages.search_input import search_input
 from engine.stages.verification import complete_verification, plan_verification
@@ -43,8 +46,9 @@ def write_report(study: StudyContext) -> None:
     folder = study.session.folder
     summary = summarise(study.state, folder.root.name)
     summary["verification"] = [verdict.model_dump(mode="json") for verdict in study.state.verdicts or ()]
-    write_json(folder.report_json, summary)
-    write_text(folder.report_markdown, render_report(study))
+    redactor = Redactor([(folder.root, "<study>"), (Path(study.created.project), "<project>")])
+    write_json(folder.report_json, redactor.value(summary))
+    write_text(folder.report_markdown, redactor.text(render_report(study)))
     verdict = verified_verdict(study.state)
     if verdict is not None:
         winner = {

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from engine.errors import InfrastructureError, UsageError
+from engine.trial.project_listing import git_environment
 
 GIT_TIMEOUT_S = 120.0
 _FALLBACK_IDENTITY = ("-c", "user.name=infrarsi", "-c", "user.email=infrarsi@localhost")
@@ -108,6 +109,7 @@ def git(folder: Path, *arguments: str) -> str:
         done = subprocess.run(
             ["git", *arguments],
             cwd=folder,
+            env=git_environment(),
             capture_output=True,
             text=True,
             timeout=GIT_TIMEOUT_S,

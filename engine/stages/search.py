@@ -12,8 +12,6 @@ from engine.search.propose import propose
 from engine.stages.context import StudyContext
 from engine.stages.search_input import search_input, spent_gpu_hours
 
-RETESTS_IN_A_ROW = 3
-
 
 def run_search(study: StudyContext) -> None:
     """Complete the search."""

@@ -8,6 +8,7 @@ from dataclasses import replace
 
 from engine.advisor.permitted import is_permitted
 from engine.advisor.rules import advise
+from engine.invariants.check import worth_repeating
 from engine.journal.state import StudyState, TrialState
 from engine.mechanisms.record import Mechanism
 from engine.mechanisms.table import load_mechanisms
@@ -71,6 +72,8 @@ def _observation(trial: TrialState, settings: TaskFile, reference: float | None)
     failure = attribution.kind if attribution else None
     if settings.allocation.device == "cpu" and bound is not None:
         failure = FailureKind.OOM_GPU  # the training device's memory is the host's
+    if outcome.kind is OutcomeKind.REJECTED and worth_repeating(outcome.invariants):
+        failure = FailureKind.SLOW  # it trained as it should, only not steadily: no conflict of its settings
     return Observation(
         candidate=trial.proposed.candidate,
         trial_id=trial.trial_id,

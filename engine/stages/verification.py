@@ -5,15 +5,23 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from engine.invariants.check import verifiable
 from engine.journal.state import TrialState
 from engine.models.noise import NoiseEstimate
-from engine.models.paired import PairedEstimate, Verdict, compare, verify
+from engine.models.paired import Verdict, compare, verify
 from engine.schema.study import FinalistVerdict, VerificationDone, VerificationPlanned
-from engine.schema.trial import Candidate, InvariantResult, InvariantStatus, OutcomeKind, TrialKind
+from engine.schema.trial import (
+    Candidate,
+    InvariantResult,
+    InvariantStatus,
+    Measurement,
+    OutcomeKind,
+    TrialKind,
+)
 from engine.stages.context import StudyContext
-from engine.trial.measure import effective_step_time
+from engine.trial.measure import log_ratio
 
 PAIRS = 6
 
@@ -73,94 +81,144 @@ def _trial_of(study: StudyContext, pair: int, role: int) -> TrialState | None:
 
 def judge(study: StudyContext, plan: VerificationPlanned) -> tuple[FinalistVerdict, ...]:
     """Verdicts of all finalists, in the plan's order; a pure function of the journal."""
-    diagnosis = study.state.diagnosis
-    if diagnosis is None:
-        raise AssertionError("verification follows the diagnosis")
-    noise = NoiseEstimate(diagnosis.noise.between, float(diagnosis.noise.dof))
-    pairs = {role: _pairs(study, plan, role) for role in range(1, len(plan.finalists) + 1)}
-    estimates = {role: compare([ratio for ratio, _, _ in rows], noise) for role, rows in pairs.items()}
-    measured = {role: estimate for role, estimate in estimates.items() if estimate is not None}
-    verdicts = verify(list(measured.values()), tellable=math.log(plan.threshold)) if measured else ()
-    by_role = dict(zip(measured, verdicts, strict=True))
+    roles = range(1, len(plan.finalists) + 1)
+    pairs = {role: _pairs(study, plan, role) for role in roles}
+    inside = _verdicts(study, plan, {role: [each.inside for each in rows] for role, rows in pairs.items()})
+    outside = _verdicts(
+        study,
+        plan,
+        {role: [each.outside for each in rows if each.outside is not None] for role, rows in pairs.items()},
+    )
     return tuple(
-        _finalist_verdict(study, plan, role, candidate, measured.get(role), by_role.get(role), pairs[role])
-        for role, candidate in enumerate(plan.finalists, 1)
+        _finalist_verdict(study, plan, role, pairs[role], inside.get(role), outside.get(role))
+        for role in roles
     )
 
 
-_Pair = tuple[float, float, TrialState]
-"""log ratio of effective step times, ratio of CPU seconds, the finalist's trial."""
+@dataclass(frozen=True)
+class _Pair:
+    """One pair: log ratios of step times by the probe's and by the agent's clock, ratio of CPU seconds."""
+
+    inside: float
+    outside: float | None
+    cpu: float | None
 
 
 def _pairs(study: StudyContext, plan: VerificationPlanned, role: int) -> list[_Pair]:
     horizon = study.task.settings.measurement.horizon_updates
-    rows: list[_Pair] = []
+    rows = []
     for pair in range(plan.pairs):
-        before, after = _trial_of(study, pair, 0), _trial_of(study, pair, role)
-        if not (before and after and before.outcome and after.outcome):
+        before, after = _measured(_trial_of(study, pair, 0)), _measured(_trial_of(study, pair, role))
+        if before is None or after is None:
             continue
-        base, candidate = before.outcome.measurement, after.outcome.measurement
-        usable = before.outcome.kind is OutcomeKind.COMPLETED and after.outcome.kind is OutcomeKind.COMPLETED
-        if usable and base is not None and candidate is not None:
-            ratio = effective_step_time(base, horizon) / effective_step_time(candidate, horizon)
-            cpu = base.cpu_s_per_update / candidate.cpu_s_per_update
-            rows.append((math.log(ratio), cpu, after))
+        outside = cpu = None
+        if before.outside_step_time_s and after.outside_step_time_s:
+            outside = math.log(before.outside_step_time_s / after.outside_step_time_s)
+        if before.cpu_s_per_update > 0.0 and after.cpu_s_per_update > 0.0:
+            cpu = before.cpu_s_per_update / after.cpu_s_per_update
+        rows.append(_Pair(log_ratio(before, after, horizon), outside, cpu))
     return rows
+
+
+def _measured(trial: TrialState | None) -> Measurement | None:
+    outcome = trial.outcome if trial is not None else None
+    return outcome.measurement if outcome is not None and outcome.kind is OutcomeKind.COMPLETED else None
+
+
+def _verdicts(
+    study: StudyContext, plan: VerificationPlanned, ratios: dict[int, list[float]]
+) -> dict[int, Verdict]:
+    """The statistical verdict of each finalist that has at least two pairs."""
+    diagnosis = study.state.diagnosis
+    if diagnosis is None:
+        raise AssertionError("verification follows the diagnosis")
+    noise = NoiseEstimate(diagnosis.noise.between, float(diagnosis.noise.dof))
+    estimates = {role: compare(values, noise) for role, values in ratios.items()}
+    measured = {role: estimate for role, estimate in estimates.items() if estimate is not None}
+    if not measured:
+        return {}
+    verdicts = verify(list(measured.values()), tellable=math.log(plan.threshold))
+    return dict(zip(measured, verdicts, strict=True))
 
 
 def _finalist_verdict(
     study: StudyContext,
     plan: VerificationPlanned,
     role: int,
-    candidate: Candidate,
-    estimate: PairedEstimate | None,
-    verdict: Verdict | None,
     pairs: list[_Pair],
+    inside: Verdict | None,
+    outside: Verdict | None,
 ) -> FinalistVerdict:
     reasons = _objections(study, plan, role)
     if len(pairs) < plan.pairs:
         reasons.append(f"only {len(pairs)} of {plan.pairs} planned pairs could be measured")
-    if verdict is not None and not verdict.verified:
-        reasons.append(
-            f"the lower end of the 99 % interval, {math.exp(verdict.lower):.3f}×, "
-            f"is not above {plan.threshold:.3f}×"
-        )
+    if inside is not None and not inside.verified:
+        reasons.append(_not_proven(inside, plan, "the interval"))
+    if any(each.outside is None for each in pairs):
+        reasons.append("the node agent's clock did not see every run")
+    elif outside is not None and not outside.verified and (inside is None or inside.verified):
+        reasons.append(_not_proven(outside, plan, "the interval on the node agent's clock"))
+    cpu = [each.cpu for each in pairs if each.cpu is not None]
     return FinalistVerdict(
-        candidate=candidate,
-        speedup=math.exp(estimate.mean) if estimate else None,
-        speedup_ci=(math.exp(verdict.lower), math.exp(verdict.upper)) if verdict else None,
+        candidate=plan.finalists[role - 1],
+        speedup=math.exp(inside.estimate.mean) if inside else None,
+        speedup_ci=_as_ratios(inside),
+        outside_ci=_as_ratios(outside),
         pairs=len(pairs),
-        verified=verdict is not None and verdict.verified and not reasons,
+        verified=inside is not None and not reasons,
         reasons=tuple(reasons),
         invariants=_combined(study, plan, role),
-        cpu_speedup=statistics.median(cpu for _, cpu, _ in pairs) if pairs else None,
+        cpu_speedup=statistics.median(cpu) if cpu else None,
     )
 
 
+def _as_ratios(verdict: Verdict | None) -> tuple[float, float] | None:
+    return None if verdict is None else (math.exp(verdict.lower), math.exp(verdict.upper))
+
+
+def _not_proven(verdict: Verdict, plan: VerificationPlanned, what: str) -> str:
+    low = math.exp(verdict.lower)
+    if verdict.lower > verdict.margin:
+        return (
+            f"{what} begins above {plan.threshold:.3f}×, but not after Holm's correction for "
+            f"{len(plan.finalists)} finalists"
+        )
+    return f"{what} (99 %) begins at {low:.3f}×, which is not above {plan.threshold:.3f}×"
+
+
 def _objections(study: StudyContext, plan: VerificationPlanned, role: int) -> list[str]:
-    """Everything but the number that speaks against a finalist."""
-    constraints = study.task.settings.constraints
-    limit = study.task.settings.allocation.memory_limit_gib
+    """Everything but the numbers of the pairs that speaks against a finalist."""
     objections: list[str] = []
     for pair in range(plan.pairs):
         trial = _trial_of(study, pair, role)
         if trial is None or trial.outcome is None:
             continue
-        outcome = trial.outcome
-        if outcome.kind is OutcomeKind.FAILED:
-            cause = outcome.attribution.cause if outcome.attribution else "no cause known"
+        if trial.outcome.kind is OutcomeKind.FAILED:
+            attribution = trial.outcome.attribution
+            cause = attribution.cause if attribution else "no cause known"
             objections.append(f"{trial.trial_id} failed: {cause}")
             continue
-        is_verifiable, why_not = verifiable(outcome.invariants)
+        is_verifiable, why_not = verifiable(trial.outcome.invariants)
         if not is_verifiable:
             objections.extend(f"{trial.trial_id}: {reason}" for reason in why_not)
-        peak = outcome.measurement.peak_memory_gib if outcome.measurement else None
-        if limit is not None and peak is not None and peak > limit * (1.0 - constraints.memory_headroom):
-            objections.append(
-                f"{trial.trial_id}: {peak:.3f} GiB leave less than "
-                f"{100 * constraints.memory_headroom:.0f} % of {limit:.3f} GiB free"
-            )
+        shortage = _memory_shortage(study, trial.outcome.measurement)
+        if shortage is not None:
+            objections.append(f"{trial.trial_id}: {shortage}")
     return objections
+
+
+def _memory_shortage(study: StudyContext, measured: Measurement | None) -> str | None:
+    """Why the memory headroom is not kept; None where it is, or where no limit is set."""
+    limit = study.task.settings.allocation.memory_limit_gib
+    headroom = study.task.settings.constraints.memory_headroom
+    if limit is None:
+        return None
+    peak = measured.peak_memory_gib if measured is not None else None
+    if peak is None:
+        return f"peak memory was not seen, so the headroom of {headroom:.0%} is not shown"
+    if peak > limit * (1.0 - headroom):
+        return f"{peak:.3f} GiB leave less than {headroom:.0%} of {limit:.3f} GiB free"
+    return None
 
 
 def _combined(study: StudyContext, plan: VerificationPlanned, role: int) -> tuple[InvariantResult, ...]:

@@ -74,7 +74,7 @@ def _find(path: Path) -> Path:
                     f"the folder has no {FILE_NAME}",
                     file=str(path),
                     rule="a task is this file or its folder",
-                    hint=f"write one with: infrarsi init {path.parent}",
+                    hint="the README of the product shows a whole one",
                 )
         if path.is_file():
             return path

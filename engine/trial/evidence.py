@@ -29,6 +29,7 @@ from engine.trial.json_fields import Fields, Notes, clean_text, integer, parse_o
 LOG_NAME = "launcher.log"
 _LOG_TAIL_BYTES = 64 * 1024
 _FILE_LIMIT_BYTES = 256 * 1024 * 1024
+_BLOCK_BYTES = 1024 * 1024
 _ANNOUNCEMENTS = ("step", "skipped")
 """Records that only say early what the next update record holds in full."""
 
@@ -51,6 +52,7 @@ def read_evidence(trial_dir: Path, plan: LaunchPlan) -> RunEvidence:
     found = _ranks_with_files(trial_dir, notes) | set(per_rank)
     ranks = tuple(_read_rank(trial_dir, rank, per_rank.get(rank)) for rank in sorted(found))
     tail = _log_tail(trial_dir / LOG_NAME, notes)
+    log_text, log_first_line = tail or ("", None)
     return RunEvidence(
         trial_id=plan.trial_id,
         ended=_ended(result),
@@ -69,7 +71,8 @@ def read_evidence(trial_dir: Path, plan: LaunchPlan) -> RunEvidence:
         memory_limit_bytes=plan.memory_limit_bytes,
         ranks=ranks,
         log_path=str(trial_dir / LOG_NAME) if tail is not None else None,
-        log_tail=tail or "",
+        log_tail=log_text,
+        log_first_line=log_first_line,
         notes=notes.lines(),
     )
 
@@ -142,9 +145,28 @@ def _ranks_with_files(trial_dir: Path, notes: Notes) -> set[int]:
     return {int(match.group(1)) for match in matches if match}
 
 
-def _log_tail(path: Path, notes: Notes) -> str | None:
+def _log_tail(path: Path, notes: Notes) -> tuple[str, int | None] | None:
+    """The end of the log, and the number of its first line where that can be counted."""
     content = _read_bytes(path, notes, tail=_LOG_TAIL_BYTES)
-    return None if content is None else clean_text(content.decode("utf-8", "replace"))
+    if content is None:
+        return None
+    return clean_text(content.decode("utf-8", "replace")), _first_line(path, len(content))
+
+
+def _first_line(path: Path, tail_bytes: int) -> int | None:
+    """Number of the line in which the last `tail_bytes` of a file begin; None beyond a bounded effort."""
+    try:
+        before = path.stat().st_size - tail_bytes
+        if not 0 <= before <= _FILE_LIMIT_BYTES:
+            return None
+        lines = 0
+        with path.open("rb") as stream:
+            while before > 0 and (block := stream.read(min(before, _BLOCK_BYTES))):
+                lines += block.count(b"\n")
+                before -= len(block)
+    except OSError:
+        return None
+    return lines + 1 if before == 0 else None
 
 
 class _RankBuilder:

@@ -7,9 +7,9 @@ import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from engine.invariants.aggregate import RunView, mean, step_time_s, total, update_loss
 from engine.invariants.headroom import peak_memory_bytes
 from engine.schema.evidence import RunEvidence, UpdateRecord
+from engine.schema.run_view import RunView, mean, step_time_s, total, update_loss
 from engine.schema.trial import Measurement, Phases
 from engine.units import NS_PER_S, gib
 
@@ -26,8 +26,9 @@ class Unmeasured:
 def measure(evidence: RunEvidence, *, minimum_updates: int | None = None) -> Measurement | Unmeasured:
     """Numbers over the last `measured_updates` updates.
 
-    Step time of an update = wall time of its slowest rank; the run's is the median over the window.
-    Phases are medians over updates of the mean over ranks; communication is that of the rank that waits
+    Step time of an update = wall time of its slowest rank; the run's is the mean over the window: what a
+    script does every few updates (logging, a checkpoint) is part of its cost, and a median would hide it.
+    Phases are means over updates of the mean over ranks; communication is that of the rank that waits
     least, since the others' includes waiting for it. Memory is the highest peak of any rank.
 
     Args:
@@ -50,9 +51,9 @@ def measure(evidence: RunEvidence, *, minimum_updates: int | None = None) -> Mea
     cpu_s = _cpu_s(view, rows)
     if cpu_s is None:
         return Unmeasured("neither the probe nor the agent saw the CPU time of every rank in the window")
-    step = statistics.median(seen)
+    step = statistics.fmean(seen)
     tokens = _tokens(rows)
-    peak = peak_memory_bytes(evidence)
+    peak = peak_memory_bytes(evidence) or None  # a peak of 0 bytes is a reading that failed
     return Measurement(
         step_time_s=step,
         step_times_s=seen,
@@ -65,6 +66,7 @@ def measure(evidence: RunEvidence, *, minimum_updates: int | None = None) -> Mea
         else ("cuda_allocated" if evidence.device == "cuda" else "vm_data"),
         phases=_phases(rows),
         losses=_losses(view),
+        outside_step_time_s=_outside_step_time_s(evidence),
         start_s=_start_s(view),
         warmup_updates=warmup,
         probe_share=_probe_share(rows),
@@ -77,6 +79,15 @@ def effective_step_time(measurement: Measurement, horizon_updates: int) -> float
     Start-up (imports, compilation, the first update) that was not seen is not charged.
     """
     return measurement.step_time_s + (measurement.start_s or 0.0) / max(horizon_updates, 1)
+
+
+def log_ratio(before: Measurement, after: Measurement, horizon_updates: int) -> float:
+    """Log of how much faster `after` is; start-up is charged to both, or to neither where one is unseen."""
+    if before.start_s is None or after.start_s is None:
+        return math.log(before.step_time_s / after.step_time_s)
+    return math.log(
+        effective_step_time(before, horizon_updates) / effective_step_time(after, horizon_updates)
+    )
 
 
 def mean_step_time(measurements: Sequence[Measurement], horizon_updates: int) -> float | None:
@@ -97,11 +108,11 @@ def label_tokens_per_update(evidence: RunEvidence) -> int | None:
 
 
 def _cpu_s(view: RunView, rows: Sequence[Row]) -> float | None:
-    """CPU time of an update, all ranks together: the probe's median, else the agent's mean."""
+    """CPU time of an update, all ranks together: the probe's mean, else the agent's."""
     parts = [total(row, lambda record: record.cpu_ns) for row in rows]
     seen = [part for part in parts if part is not None]
     if len(seen) == len(parts):
-        return statistics.median(seen) / NS_PER_S
+        return statistics.fmean(seen) / NS_PER_S
     windows = [None if rank.agent is None else rank.agent.window for rank in view.ranks]
     totals = [None if window is None else window.cpu_s for window in windows]
     known = [value for value in totals if value is not None]
@@ -113,6 +124,18 @@ def _tokens(rows: Sequence[Row]) -> int | None:
     counts = [total(row, lambda record: record.tokens) for row in rows]
     seen = [count for count in counts if count is not None]
     return int(statistics.median_low(seen)) if len(seen) == len(counts) and min(seen) > 0 else None
+
+
+def _outside_step_time_s(evidence: RunEvidence) -> float | None:
+    """Mean step time over the window on the node agent's clock, of the rank that took longest."""
+    elapsed = [
+        None if rank.agent is None or rank.agent.window is None else rank.agent.window.elapsed_ns
+        for rank in evidence.ranks
+    ]
+    seen = [value for value in elapsed if value is not None]
+    if len(seen) < len(elapsed) or not seen or evidence.measured_updates < 1:
+        return None
+    return max(seen) / NS_PER_S / evidence.measured_updates
 
 
 def _phase(
@@ -127,7 +150,7 @@ def _phase(
         if not seen or len(seen) < len(parts):
             return None
         per_update.append(over_ranks(seen))
-    return max(statistics.median(per_update), 0.0) / NS_PER_S
+    return max(statistics.fmean(per_update), 0.0) / NS_PER_S
 
 
 def _phases(rows: Sequence[Row]) -> Phases:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import secrets
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
 from engine.durable import explain_disk_errors, write_json
+from engine.errors import StudyBusyError
 from engine.journal.folder import StudyFolder
 from engine.journal.state import TrialState
 from engine.probe.payload_files import copy_payload
@@ -48,9 +48,12 @@ def prepare_trial(
         The plan of a trial that is ready to be submitted, or why no job is needed.
 
     Raises:
+        StudyBusyError: the trial was claimed for submission: its folder belongs to a job.
         DiskFullError, InfrastructureError: the folder cannot be written.
     """
     trial_dir = folder.trial(trial.trial_id)
+    if (trial_dir / "claim").exists():
+        raise claimed_by_another(trial_dir)
     with explain_disk_errors(trial_dir):
         if trial_dir.exists():
             shutil.rmtree(trial_dir)
@@ -77,6 +80,15 @@ def prepare_trial(
     plan = _launch_plan(task, folder, trial, nonce, diagnosis, applied)
     write_json(trial_dir / "spec.json", plan.model_dump(mode="json"))
     return plan
+
+
+def claimed_by_another(trial_dir: Path) -> StudyBusyError:
+    """The error of a trial whose folder another engine claimed."""
+    return StudyBusyError(
+        "another engine submitted this trial",
+        file=str(trial_dir),
+        hint="`infrarsi status` shows who works on the study; if nobody does, remove the trial's folder",
+    )
 
 
 def scope_violations(task: Task, folder: StudyFolder, candidate: Candidate) -> list[str]:
@@ -110,7 +122,7 @@ def _launch_plan(
     limit = allocation.memory_limit_gib
     update_timeout = UPDATE_TIMEOUT_S
     if diagnosis is not None:
-        update_timeout = max(60.0, SLOWEST_UPDATE * diagnosis.step_time_s)
+        update_timeout = max(UPDATE_TIMEOUT_S, SLOWEST_UPDATE * diagnosis.step_time_s)
     return LaunchPlan(
         trial_id=trial.trial_id,
         token=secrets.token_hex(16),
@@ -164,7 +176,6 @@ def _side_effects(folder: StudyFolder, trial_dir: Path) -> dict[str, str]:
         "MLFLOW_TRACKING_URI": f"file:{output}/mlruns",
         "COMET_MODE": "disabled",
         "PYTHONDONTWRITEBYTECODE": "1",
-        "TMPDIR": os.environ.get("TMPDIR", "/tmp"),
     }
 
 

@@ -21,7 +21,7 @@ from engine.trial.evaluate import Reference, evaluate, refused_outcome
 from engine.trial.evidence import read_evidence
 from engine.trial.file_tree import remove_tree
 from engine.trial.measure import mean_step_time
-from engine.trial.plan import RefusedTrial, prepare_trial, read_plan, scope_violations
+from engine.trial.plan import RefusedTrial, claimed_by_another, prepare_trial, read_plan, scope_violations
 from engine.trial.workspace import Workspace
 from engine.units import BYTES_PER_GIB, gpu_hours
 
@@ -45,6 +45,7 @@ class TrialRunner:
         Raises:
             StopRequested, KeyboardInterrupt: a person asked to stop; the trial is recorded as cancelled.
             InfrastructureError: the disk or the executor refused.
+            StudyBusyError: another engine works on the study, or claimed the trial.
         """
         folder, created = self._session.folder, self._session.state.created
         if created is None:
@@ -52,8 +53,9 @@ class TrialRunner:
         prepared = prepare_trial(self._task, folder, trial, created.nonce, self._session.state.diagnosis)
         if isinstance(prepared, RefusedTrial):
             return self._finish(trial, refused_outcome(prepared))
-        handle = self._submit(trial)
-        return self._finish(trial, self._follow(trial, handle))
+        request = self._claim(trial)
+        unrecorded = self._unrecorded_handle(Path(request.trial_dir))
+        return self._finish(trial, self._follow(trial, unrecorded, request))
 
     def leaves_scope(self, candidate: Candidate) -> bool:
         """Whether patches of a candidate touch files that the task does not let them touch."""
@@ -77,28 +79,28 @@ class TrialRunner:
         trial_dir = self._session.folder.trial(trial_id)
         return read_evidence(trial_dir, read_plan(trial_dir))
 
-    def _submit(self, trial: TrialState) -> JobHandle:
+    def _claim(self, trial: TrialState) -> JobRequest:
+        """Take the right to submit a prepared trial, once and for all engines."""
         trial_dir = self._session.folder.trial(trial.trial_id)
         plan = read_plan(trial_dir)
         with explain_disk_errors(trial_dir):
-            (trial_dir / "claim").mkdir(mode=0o700)
-        handle = self._executor.submit(
-            JobRequest(
-                trial_id=plan.trial_id,
-                trial_dir=plan.trial_dir,
-                spec_path=str(trial_dir / "spec.json"),
-                token=plan.token,
-                nodes=plan.nodes,
-                ranks_per_node=plan.ranks_per_node,
-                cpus_per_rank=plan.cpus_per_rank,
-                time_limit_s=plan.total_timeout_s + _GRACE_S,
-            )
+            try:
+                (trial_dir / "claim").mkdir(mode=0o700)
+            except FileExistsError:
+                raise claimed_by_another(trial_dir) from None
+        return JobRequest(
+            trial_id=plan.trial_id,
+            trial_dir=plan.trial_dir,
+            spec_path=str(trial_dir / "spec.json"),
+            token=plan.token,
+            nodes=plan.nodes,
+            ranks_per_node=plan.ranks_per_node,
+            cpus_per_rank=plan.cpus_per_rank,
+            time_limit_s=plan.total_timeout_s + _GRACE_S,
         )
-        self._session.record(TrialSubmitted(trial_id=trial.trial_id, handle=handle))
-        return handle
 
     def _unrecorded_handle(self, trial_dir: Path) -> JobHandle:
-        """The handle of a job whose submission the earlier engine did not live to record."""
+        """The handle of a job whose submission is not recorded (yet)."""
         created = self._session.state.created
         try:
             token = json.loads((trial_dir / "spec.json").read_text())["token"]
@@ -111,9 +113,15 @@ class TrialRunner:
         executor = created.options.executor if created else "local"
         return JobHandle(executor=executor, job_id=_UNRECORDED, trial_dir=str(trial_dir), token=token)
 
-    def _follow(self, trial: TrialState, handle: JobHandle) -> Outcome:
-        """Wait for the end of a job and judge it."""
+    def _follow(self, trial: TrialState, handle: JobHandle, request: JobRequest | None = None) -> Outcome:
+        """Submit what is requested, wait for the end of the job and judge it.
+
+        An interrupt at any moment ends the job, by the given handle until the executor's own is known.
+        """
         try:
+            if request is not None:
+                handle = self._executor.submit(request)
+                self._session.record(TrialSubmitted(trial_id=trial.trial_id, handle=handle))
             status = self._await(handle)
         except (StopRequested, KeyboardInterrupt):
             self._executor.cancel(handle)
@@ -126,7 +134,7 @@ class TrialRunner:
             cause = status.reason or "the job is gone without a result"
             lost = Attribution(kind=FailureKind.INFRA, blame_candidate=False, cause=cause)
             return self._unjudged(OutcomeKind.VOID, lost, trial, handle)
-        return self._judge(trial)
+        return _disowned(self._judge(trial))
 
     def _await(self, handle: JobHandle) -> JobStatus:
         while True:
@@ -142,24 +150,30 @@ class TrialRunner:
         workspace = Workspace.load(self._session.folder.trial(trial.trial_id) / "work")
         baseline = self._task.space.baseline()
         configuration = trial.proposed.candidate.configuration
+        is_unchanged = trial.proposed.kind in (TrialKind.BASELINE, TrialKind.PERTURBATION)
         return evaluate(
             evidence,
             wall_s=evidence.wall_s or self._clock.now() - trial.proposed_at,
             horizon_updates=settings.measurement.horizon_updates,
-            reference=self._reference(),
+            reference=None if is_unchanged else self._reference(trial.proposed.total_updates),
             attribution=AttributionContext(
                 changes={name: value for name, value in configuration.items() if value != baseline.get(name)},
                 patched_files=workspace.patched_files,
+                first_log_line=evidence.log_first_line,
             ),
-            invariants=self._invariant_context(workspace.findings()),
+            invariants=self._invariant_context(workspace.findings(), trial.proposed.kind),
         )
 
-    def _invariant_context(self, findings: tuple[str, ...]) -> InvariantContext:
+    def _invariant_context(self, findings: tuple[str, ...], kind: TrialKind) -> InvariantContext:
         settings, diagnosis = self._task.settings, self._session.state.diagnosis
         limit = settings.allocation.memory_limit_gib
+        # The known peaks are those of bf16: a lower floor permits what is faster.
+        peak_holds = settings.constraints.precision_floor != "fp8"
         return InvariantContext(
             loss_tolerance=settings.constraints.loss_tolerance,
             loss_band=diagnosis.loss_band if diagnosis else 0.0,
+            grad_norm_band=diagnosis.grad_norm_band if diagnosis else None,
+            end_state_band=diagnosis.end_state_band if diagnosis else None,
             precision_floor=settings.constraints.precision_floor,
             allow=tuple(settings.constraints.allow),
             data_order=settings.constraints.data_order,
@@ -168,9 +182,13 @@ class TrialRunner:
             world_size=settings.allocation.world_size,
             memory_limit_bytes=None if limit is None else int(limit * BYTES_PER_GIB),
             memory_headroom=settings.constraints.memory_headroom,
+            device_peak_flops=diagnosis.device_peak_flops if diagnosis and peak_holds else None,
+            flops_per_update=(diagnosis.flops_per_update or None) if diagnosis else None,
+            is_short_run=kind is TrialKind.RETEST,
         )
 
-    def _reference(self) -> Reference | None:
+    def _reference(self, total_updates: int) -> Reference | None:
+        """The baseline, by a run of as many updates where there is one: only those end in one state."""
         baselines = [
             trial
             for trial in self._session.state.of_kind(TrialKind.BASELINE)
@@ -182,7 +200,8 @@ class TrialRunner:
         step_time_s = mean_step_time(measurements, self._task.settings.measurement.horizon_updates)
         if step_time_s is None:
             return None
-        return Reference(self.evidence(baselines[0].trial_id), step_time_s)
+        equal = [trial for trial in baselines if trial.proposed.total_updates == total_updates]
+        return Reference(self.evidence((equal or baselines)[0].trial_id), step_time_s)
 
     def _unjudged(
         self, kind: OutcomeKind, why: Attribution | None, trial: TrialState, handle: JobHandle
@@ -201,3 +220,15 @@ class TrialRunner:
         remove_tree(trial_dir / "work")
         remove_tree(trial_dir / "probe")
         return outcome
+
+
+def _disowned(outcome: Outcome) -> Outcome:
+    """The outcome of a job that this engine did not cancel: an end from outside is not the candidate's."""
+    if outcome.kind is not OutcomeKind.CANCELLED:
+        return outcome
+    seen = outcome.attribution
+    cause = "the job was ended from outside" + (f": {seen.cause}" if seen else "")
+    outside = Attribution(
+        kind=FailureKind.INFRA, blame_candidate=False, cause=cause, evidence=seen.evidence if seen else ()
+    )
+    return outcome.model_copy(update={"kind": OutcomeKind.VOID, "attribution": outside})

@@ -111,6 +111,9 @@ def _study_options(command: Parser) -> None:
         "--executor", choices=("local",), default="local", help="where trials run: local = this machine"
     )
     command.add_argument("--out", type=Path, metavar="DIR", help="the study folder to make")
+    command.add_argument(
+        "--no-store", action="store_true", help="keep no experience; this version keeps none in any case"
+    )
     command.add_argument("--seed", type=_natural, metavar="N", help="seed of the search")
     _display(command)
 

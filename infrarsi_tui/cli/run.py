@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from argparse import Namespace
 
-from engine.errors import ExitCode
+from engine.errors import ExitCode, UsageError
 from engine.journal.summary import summarise, verified_verdict
 from engine.stages.context import StudyContext
 from engine.stages.diagnosis import run_diagnosis
@@ -38,6 +38,13 @@ def run(arguments: Namespace) -> int:
 def resume(arguments: Namespace) -> int:
     """Go on with a study that was stopped or killed."""
     with existing_study(arguments.study, make_observer(arguments.display)) as study:
+        if study.created.options.single_trial:
+            raise UsageError(
+                "the folder holds single trials, not a study",
+                key="STUDY",
+                value=str(arguments.study),
+                hint="repeat `infrarsi trial` with the same --out: its baseline is kept",
+            )
         run_study(study)
         return finish(study, arguments)
 

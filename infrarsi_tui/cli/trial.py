@@ -78,7 +78,16 @@ def _configuration(task: Task, arguments: Namespace) -> dict[str, Scalar]:
             value=" ".join(arguments.assignments),
             hint="`infrarsi check` shows the requirements",
         )
-    return space.normalise(configuration)
+    normal = space.normalise(configuration)
+    for name, value in configuration.items():
+        if normal[name] != value:
+            raise UsageError(
+                f"{name} has no effect in this configuration: its `when` does not hold",
+                key="--set",
+                value=f"{name}={value}",
+                hint="set the parameters that its `when` names, too",
+            )
+    return normal
 
 
 def _refuse_another_task(folder: StudyFolder, task: Task) -> None:

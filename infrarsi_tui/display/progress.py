@@ -6,9 +6,9 @@ import statistics
 
 from engine.journal.state import StudyState, TrialState
 from engine.schema.trial import TrialKind
+from engine.stages.verification import PAIRS
 
 DIAGNOSIS_RUNS = 4
-_TYPICAL_PAIRS = 6
 
 
 def seconds_left(state: StudyState, now: float) -> float | None:
@@ -32,7 +32,7 @@ def seconds_left(state: StudyState, now: float) -> float | None:
         runs = state.plan.pairs * (1 + len(state.plan.finalists))
         left += typical * max(0, runs - _finished(state, TrialKind.VERIFICATION))
     elif state.verdicts is None:
-        left += _TYPICAL_PAIRS * (typical + search)
+        left += PAIRS * (typical + search)
     running = [trial for trial in state.open_trials() if trial.handle]
     return max(0.0, left - sum(min(now - trial.proposed_at, typical) for trial in running))
 

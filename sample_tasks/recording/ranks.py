@@ -17,7 +17,7 @@ import traceback
 from pathlib import Path
 from typing import Any
 
-WARMUP_UPDATES, MEASURED_UPDATES = 2, 5  # five: one log line at every logging interval of the samples
+WARMUP_UPDATES, MEASURED_UPDATES = 1, 5  # five: one log line at every logging interval of the samples
 
 
 def serve(folder: Path) -> None:

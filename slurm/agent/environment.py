@@ -18,6 +18,7 @@ _PREFIXES = (
     "MASTER_",
     "TORCHELASTIC_",
     "ANTHROPIC_",
+    "OPENAI_",
     "INFRARSI_",
 )
 _NAMES = frozenset(
@@ -33,8 +34,9 @@ _NAMES = frozenset(
         "PYTHONSAFEPATH",
     }
 )
-_SECRET_PARTS = ("TOKEN", "SECRET", "PASSWORD")
-_NO_SECRETS = ("TOKENIZERS_",)
+_SECRET_WORDS = frozenset(
+    {"TOKEN", "SECRET", "SECRETS", "PASSWORD", "PASSWD", "PAT", "CREDENTIALS", "APIKEY"}
+)
 _OFFLINE = frozenset({"offline", "disabled", "dryrun"})
 
 
@@ -47,9 +49,10 @@ def is_scrubbed(name: str) -> bool:
     if name in _KEPT:
         return False
     upper = name.upper()
-    if name in _NAMES or upper.startswith(_PREFIXES) or upper.endswith("API_KEY"):
+    if name in _NAMES or upper.startswith(_PREFIXES) or upper.endswith("API_KEY") or "_ACCESS_KEY" in upper:
         return True
-    return any(part in upper for part in _SECRET_PARTS) and not upper.startswith(_NO_SECRETS)
+    # Whole words: MAX_TOKENS and TOKENIZER_PATH are settings of a training job.
+    return not _SECRET_WORDS.isdisjoint(upper.split("_"))
 
 
 def scrubbed(environ: Mapping[str, str]) -> dict[str, str]:

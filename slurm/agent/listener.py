@@ -23,6 +23,7 @@ from slurm.agent.ranks import RankRecord
 _CHUNK = 1 << 20
 _MAX_LINE = 64 << 20
 _BACKLOG = 128
+_MOST_EARLY = 64
 _SOCKET_ROOT = Path("/tmp")  # whatever TMPDIR says: a socket's path has to be short
 
 
@@ -37,7 +38,10 @@ def remove_socket_folders(trial_dir: str) -> None:
 
 
 class Connection:
-    """One peer: who it is as the kernel says, and the bytes of its unfinished line."""
+    """One peer: who it is as the kernel says, and the bytes of its unfinished line.
+
+    `record` is the rank that its hello was accepted for; `early` holds its lines until the rank has torch.
+    """
 
     def __init__(self, sock: socket.socket, agent_pid: int) -> None:
         self.sock = sock
@@ -47,6 +51,9 @@ class Connection:
         rank = read_environ(self.peer_pid).get(b"RANK", b"")
         self.environ_rank = int(rank) if rank.isdigit() else None
         self.record: RankRecord | None = None
+        self.hello: dict[str, Any] = {}
+        self.hello_ns = 0
+        self.early: list[tuple[bytes, int]] = []
         self.buffer = bytearray()
         self.skipping = False
 
@@ -74,7 +81,11 @@ class Connection:
 
 
 class Listener:
-    """Accepts one connection per rank, from below this agent only; hands every line to its rank's record."""
+    """Accepts one connection per rank, from below this agent only; hands every line to its rank's record.
+
+    Until a rank has imported torch, a process below its own may take its place: wrappers are Python too.
+    The first of them gets the place back when it imports torch after all, or when the other one has ended.
+    """
 
     def __init__(self, ranks: Sequence[RankRecord], trial_dir: str) -> None:
         self._ranks = ranks
@@ -87,6 +98,7 @@ class Listener:
         self._server.setblocking(False)
         self._selector.register(self._server, selectors.EVENT_READ, None)
         self._connections: set[Connection] = set()
+        self._holders: dict[int, Connection] = {}
 
     def serve(self, timeout_s: float) -> bool:
         """Handle what has arrived, waiting at most `timeout_s` for it; whether there was anything."""
@@ -141,7 +153,9 @@ class Listener:
             return
         for line in connection.lines(data):
             if connection.record is not None:
-                connection.record.take(line, arrived_ns)
+                if not self._take(connection, connection.record, line, arrived_ns):
+                    self._drop(connection)
+                    return
             elif not self._greet(connection, line, arrived_ns):
                 connection.send({"k": "refuse"})
                 self._drop(connection)
@@ -168,12 +182,51 @@ class Listener:
                 own, f"process {connection.peer_pid} of rank {own.rank} said hello as rank {record.rank}"
             )
             return False
-        if record.connected:
+        if record.connected and not self._gives_way(record, connection):
             return False  # a data loader or compile worker of the rank: expected, and stays inert
-        record.open(hello, connection.peer_pid, arrived_ns)
-        connection.record = record
+        connection.record, connection.hello, connection.hello_ns = record, hello, arrived_ns
+        self._seat(connection, record)
         connection.send({"k": "accept"})
         return True
+
+    def _gives_way(self, record: RankRecord, newcomer: Connection) -> bool:
+        """Whether the rank's process looks like a wrapper: no torch, and gone or above the newcomer."""
+        if record.has_torch or record.meter is None:
+            return False
+        record.meter.read_cpu()
+        return record.closed or record.meter.gone or is_descendant(newcomer.peer_pid, record.meter.pid)
+
+    def _seat(self, connection: Connection, record: RankRecord) -> None:
+        """Make this the rank's connection, with all that it said so far."""
+        self._holders[record.rank] = connection
+        record.open(connection.hello, connection.peer_pid, connection.hello_ns)
+        for line, arrived_ns in connection.early:
+            record.take(line, arrived_ns)
+
+    def _take(self, connection: Connection, record: RankRecord, line: bytes, arrived_ns: int) -> bool:
+        """One line of an accepted peer; False when another one has taken its place for good."""
+        is_holder = self._holders[record.rank] is connection
+        if record.has_torch:
+            if is_holder:
+                record.take(line, arrived_ns)
+            return is_holder
+        kind = _kind(line)
+        if len(connection.early) < _MOST_EARLY or kind == "torch":
+            connection.early.append((line, arrived_ns))
+        if not is_holder:
+            if kind == "torch":
+                self._seat(connection, record)
+        elif kind != "end" or not self._waiting(connection):  # the one that waits says when the rank ends
+            record.take(line, arrived_ns)
+        return True
+
+    def _waiting(self, holder: Connection) -> list[Connection]:
+        """Peers of the rank that gave way to the holder and still run."""
+        return [
+            each
+            for each in self._connections
+            if each is not holder and each.record is not None and each.record is holder.record
+        ]
 
     def _rank(self, rank: object) -> RankRecord | None:
         if isinstance(rank, int) and not isinstance(rank, bool) and 0 <= rank < len(self._ranks):
@@ -191,8 +244,21 @@ class Listener:
             return
         self._connections.discard(connection)
         self._selector.unregister(connection.sock)
-        if connection.record is not None:
+        record = connection.record
+        if record is not None and self._holders[record.rank] is connection:
             if connection.buffer:
-                connection.record.note(f"unfinished line of {len(connection.buffer)} bytes at the end")
-            connection.record.close()
+                record.note(f"unfinished line of {len(connection.buffer)} bytes at the end")
+            waiting = [] if record.has_torch else self._waiting(connection)
+            if waiting:
+                self._seat(max(waiting, key=lambda each: each.hello_ns), record)
+            else:
+                record.close()
         connection.sock.close()
+
+
+def _kind(line: bytes) -> object:
+    try:
+        record = json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+    return record.get("k") if isinstance(record, dict) else None

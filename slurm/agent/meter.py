@@ -10,8 +10,8 @@ from slurm.agent.procfs import read_data_limit, read_memory, read_stat
 class RankMeter:
     """Keeps the last CPU time and the peaks of a process; sizes in bytes, times in seconds.
 
-    `limit_seen_bytes` is the smallest data limit over the samples, `limit_lifted` whether any sample
-    showed a higher one than `limit_bytes` (or none at all).
+    `limit_seen_bytes` is the smallest data limit over the samples, `limit_lifted` whether the process trained
+    on after a sample that showed a higher one than `limit_bytes` (or none at all).
     """
 
     def __init__(self, pid: int, limit_bytes: int | None) -> None:
@@ -21,6 +21,7 @@ class RankMeter:
         self.peak_vm_hwm_bytes: int | None = None
         self.limit_seen_bytes: int | None = None
         self.limit_lifted = False
+        self._is_lifted = False
         self.exit_code: int | None = None
         self.gone = False
         self._limit_bytes = limit_bytes
@@ -60,7 +61,16 @@ class RankMeter:
             known = self.limit_seen_bytes
             self.limit_seen_bytes = limit if known is None else min(known, limit)
         if self._limit_bytes is not None and (limit is None or limit > self._limit_bytes):
-            self.limit_lifted = True
+            self._is_lifted = True
+
+    def note_update(self) -> None:
+        """The rank completed an update: what was lifted since the last one was lifted for training."""
+        self.limit_lifted = self.limit_lifted or self._is_lifted
+        self._is_lifted = False
+
+    def note_exception(self) -> None:
+        """The rank reported an exception: out of memory, its probe lifts the soft limit to do so."""
+        self._is_lifted = False
 
 
 def _higher(known: int | None, new: int | None) -> int | None:

@@ -28,24 +28,29 @@ class RankRecord:
 
     def __init__(self, rank: int, folder: Path, *, wanted: int, limit_bytes: int | None) -> None:
         self.rank = rank
-        self.pid: int | None = None
-        self.meter: RankMeter | None = None
-        self.closed = False
-        self.updates = 0
-        self.end = False
-        self.exception: dict[str, Any] | None = None
         self.protocol_errors: list[str] = []
-        self.first_update_ns: int | None = None
-        self.last_update_ns: int | None = None
-        self.marks: list[tuple[int, float | None]] = []
         self._wanted = wanted
         self._limit_bytes = limit_bytes
         self._path = folder / f"updates-{rank}.jsonl"
         self._stream: BinaryIO | None = None
+        self._errors_dropped = 0
+        self._forget()
+
+    def _forget(self) -> None:
+        """Everything that one process of the rank said."""
+        self.pid: int | None = None
+        self.meter: RankMeter | None = None
+        self.closed = False
+        self.has_torch = False
+        self.updates = 0
+        self.end = False
+        self.exception: dict[str, Any] | None = None
+        self.first_update_ns: int | None = None
+        self.last_update_ns: int | None = None
+        self.marks: list[tuple[int, float | None]] = []
         self._next_seq = 0
         self._last_t_ns: int | None = None
         self._last_index: int | None = None
-        self._errors_dropped = 0
 
     @property
     def connected(self) -> bool:
@@ -71,11 +76,14 @@ class RankRecord:
         return [*self.protocol_errors, f"and {self._errors_dropped} more"]
 
     def open(self, hello: dict[str, Any], peer_pid: int, arrived_ns: int) -> None:
-        """Accept the rank's one connection."""
+        """Accept the rank's one connection, in place of an earlier one."""
+        if self._stream is not None:
+            self._stream.close()
+        self._forget()
         self.meter = RankMeter(peer_pid, self._limit_bytes)
         self.meter.sample()
         self.pid = _integer(hello.get("pid"))
-        self._stream = self._path.open("ab")
+        self._stream = self._path.open("wb")
         self._keep(hello, arrived_ns)
 
     def take(self, line: bytes, arrived_ns: int) -> None:
@@ -95,7 +103,9 @@ class RankRecord:
         if kind == "hello":
             self.note("second hello")
         self._keep(record, arrived_ns)
-        if kind == "update":
+        if kind == "torch":
+            self.has_torch = True
+        elif kind == "update":
             self._take_update(record, arrived_ns)
         elif kind == "exception":
             self._take_exception(record)
@@ -148,12 +158,16 @@ class RankRecord:
                 self.note(f"update: i {index} after {self._last_index}")
             self._last_index = index
         self.updates += 1
+        if self.meter is not None:
+            self.meter.note_update()
         self.first_update_ns = self.first_update_ns or arrived_ns
         self.last_update_ns = arrived_ns
         if len(self.marks) < self._wanted and self.meter is not None:
             self.marks.append((arrived_ns, self.meter.read_cpu()))
 
     def _take_exception(self, record: dict[str, Any]) -> None:
+        if self.meter is not None:
+            self.meter.note_exception()
         if len(json.dumps(record)) > _MAX_EXCEPTION_LENGTH:
             self.note("exception: record too large for the result; see the updates file")
             return

@@ -77,6 +77,7 @@ def _rank_result(plan: LaunchPlan, rank: RankRecord) -> dict[str, Any]:
         "peak_vm_data_bytes": meter.peak_vm_data_bytes if meter else None,
         "peak_vm_hwm_bytes": meter.peak_vm_hwm_bytes if meter else None,
         "limit_seen_bytes": meter.limit_seen_bytes if meter else None,
+        "limit_lifted": meter.limit_lifted if meter else None,
         "exception": rank.exception,
         "protocol_errors": rank.all_errors(),
         "window": _window(plan, rank),

@@ -111,7 +111,9 @@ class Trial:
         watchdog = Watchdog(self.plan, self.ranks, time.monotonic_ns())
         while self.launcher is not None and self.launcher.poll() is None:
             self.pump(_TICK_S)
-            if watchdog.stop_sent_ns is None and watchdog.all_ended():
+            if not watchdog.all_ended():
+                watchdog.stop_sent_ns = None  # a rank's first process had ended, another one took its place
+            elif watchdog.stop_sent_ns is None:
                 self.listener.send_stop()
                 watchdog.stop_sent_ns = time.monotonic_ns()
             reason = self.asked_to_stop() or watchdog.verdict(time.monotonic_ns())

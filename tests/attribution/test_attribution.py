@@ -101,7 +101,7 @@ def test_no_bound_without_a_known_limit_on_the_training_device(changes: dict, me
     ("share", "kind"), [(0.97, FailureKind.OOM_HOST), (0.5, FailureKind.CONFIG_CONFLICT)]
 )
 def test_a_primitive_that_cannot_be_created_is_memory_only_near_the_limit(share: float, kind: FailureKind):
-    """oneDNN says the same for a full memory and for a refused shape; the held memory tells them apart."""
+    """OneDNN says the same for a full memory and for a refused shape; the held memory tells them apart."""
     limit = 1000 << 20
     refused = exception("RuntimeError", "could not create a primitive", vm_data=int(share * limit))
     found = attribute(run(rank(0, error=refused), memory_limit_bytes=limit), CONFIG)

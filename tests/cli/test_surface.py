@@ -11,7 +11,7 @@ from infrarsi_tui.cli.parser import build_parser
 
 _COMMON = {"--help", "--json"}
 _DISPLAY = _COMMON | {"--display"}
-_STUDY_OPTIONS = _DISPLAY | {"--executor", "--out", "--seed"}
+_STUDY_OPTIONS = _DISPLAY | {"--executor", "--no-store", "--out", "--seed"}
 SURFACE: dict[str, tuple[tuple[str, ...], set[str]]] = {
     "check": (("TASK",), _COMMON),
     "run": (

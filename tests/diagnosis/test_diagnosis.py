@@ -16,7 +16,6 @@ from engine.diagnosis.flops import (
     flops_per_update,
     model_flops_utilisation,
 )
-from engine.diagnosis.losses import loss_band, loss_trajectory
 from engine.diagnosis.phases import typical_phases, unexplained
 from engine.diagnosis.step_noise import estimate_noise
 from engine.errors import BaselineError
@@ -80,8 +79,9 @@ def test_a_diagnosis_of_three_runs():
     found = diagnose(
         baselines=runs,
         measurements=[measurement(1.0, 1.0, 1.0, phases=phases(), peak=peak) for peak in (0.4, 0.5, 0.45)],
-        perturbed=[run(rank(0, updates=(8.08, 7.0)))],
+        perturbed=[run(rank(0, updates=(8.08, 7.0)), rank(1, updates=(8.08, 7.0)))],
         settings=task(allocation={"memory_limit_gib": 1.0, "device": "cpu", "gpus_per_node": 2}),
+        pairs=6,
     )
     assert (found.step_time_s, found.tokens_per_s, found.peak_memory_gib) == (1.0, 4096.0, 0.5)
     assert found.phases == phases()
@@ -96,7 +96,7 @@ def test_a_diagnosis_of_three_runs():
 def test_too_few_runs_are_the_baselines_error():
     """Without two measured runs there is no noise, and the error says what to look at."""
     with pytest.raises(BaselineError, match="only 1 of 2") as caught:
-        diagnose(baselines={}, measurements=[measurement(1.0), None], perturbed=[], settings=task())
+        diagnose(baselines={}, measurements=[measurement(1.0), None], perturbed=[], settings=task(), pairs=6)
     assert "launcher.log" in str(caught.value)
 
 
@@ -114,13 +114,13 @@ def test_a_phase_that_one_run_could_not_see_is_unknown():
     st.integers(1, 12),
 )
 def test_noise_has_a_floor_and_shrinks_with_pairs(runs: list[list[float]], pairs: int):
-    """Noise between runs is never below the error of one median; more pairs tell smaller effects."""
+    """Noise between runs is never below the error of one mean; more pairs tell smaller effects."""
     measured = [measurement(*times) for times in runs]
     few, more = estimate_noise(measured, pairs), estimate_noise(measured, pairs + 1)
-    spread = float(np.std([np.median(np.log(times)) for times in runs], ddof=1))
+    spread = float(np.std([math.log(np.mean(times)) for times in runs], ddof=1))
     shortest = min(map(len, runs))
     assert few.between >= spread
-    assert few.between**2 * shortest * 2 / math.pi >= few.within**2 * (1 - 1e-12)
+    assert few.between**2 * shortest >= few.within**2 * (1 - 1e-12)
     assert (few.dof, few.runs) == (len(runs) - 1, len(runs))
     assert more.smallest_effect <= few.smallest_effect
 
@@ -204,23 +204,3 @@ def test_utilisation_needs_the_exact_device():
         assert share is None
         assert reason
     assert model_flops_utilisation(None, "no tokens", 1.0, "NVIDIA H200", 1) == (None, "no tokens")
-
-
-def test_the_loss_of_an_update_is_the_mean_over_ranks_that_saw_one():
-    """A loss that was not finite is left out; an update without any is missing, not zero."""
-    seen = loss_trajectory(run(rank(0, updates=(2.0, None, None)), rank(1, updates=(4.0, 5.0, None))))
-    assert seen == {0: 3.0, 1: 5.0}
-
-
-@given(st.lists(st.lists(st.floats(-10, 10), min_size=1, max_size=5), min_size=2, max_size=4))
-def test_the_loss_band_covers_every_pair_of_runs(trajectories: list[list[float]]):
-    """The band is symmetric in the runs, at most 2, and no pair deviates more."""
-    runs = [run(rank(0, updates=tuple(each))) for each in trajectories]
-    band = loss_band(runs)
-    assert band == loss_band(reversed(runs))
-    assert 0.0 <= band <= 2.0
-    for one in trajectories:
-        for other in trajectories:
-            for a, b in zip(one, other, strict=False):
-                assert abs(a - b) <= band * max(abs(a), abs(b)) * (1 + 1e-12)
-    assert loss_band(runs[:1]) == 0.0

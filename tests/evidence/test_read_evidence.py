@@ -173,3 +173,15 @@ def test_fields_of_the_wrong_type_never_raise(data: st.DataObject) -> None:
         (folder / "updates-0.jsonl").write_text("".join(json.dumps(r) + "\n" for r in records))
         evidence = read_evidence(folder, folders.plan(folder))
         assert evidence.ranks[0].rank == 0
+
+
+@pytest.mark.parametrize("lines", [3, 20_000])
+def test_lines_of_a_long_log_keep_their_numbers(tmp_path: Path, lines: int) -> None:
+    """Only the end of a log is read, and each of its lines has the number that it has in the file."""
+    folders.write(tmp_path)
+    (tmp_path / "launcher.log").write_text("".join(f"line {number}\n" for number in range(1, lines + 1)))
+    evidence = read_evidence(tmp_path, folders.plan(tmp_path))
+    assert evidence.log_first_line is not None
+    last = evidence.log_tail.split("\n")[-2]
+    assert last == f"line {lines}"
+    assert evidence.log_first_line + evidence.log_tail.count("\n") - 1 == lines

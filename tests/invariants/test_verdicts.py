@@ -468,3 +468,13 @@ def test_violations_name_rank_and_update() -> None:
     assert result.status is InvariantStatus.FAILED
     assert "rank 1" in result.reason
     assert "update 3" in result.reason
+
+
+def test_a_short_run_has_no_steady_state() -> None:
+    """One compilation in the window fails a full run and says nothing about a short one."""
+    compiled = updates(range(b.TOTAL - 1, b.TOTAL), compiles=1)(BASELINE)
+    short = CONTEXT.model_copy(update={"is_short_run": True})
+    assert verdict("steady_state", compiled).status is InvariantStatus.FAILED
+    skipped = verdict("steady_state", compiled, context=short)
+    assert skipped.status is InvariantStatus.SKIPPED
+    assert skipped.reason

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import json
+import os
 import socket
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
 
-from engine.errors import StudyBusyError
+from engine.errors import InfrastructureError, StudyBusyError
 from engine.journal import lease
+from tests.journal.disk import no_room
 
 _CLAIM_AND_WAIT = """
 import sys
+import time
 from pathlib import Path
 from engine.journal.lease import claim_epoch
 print(claim_epoch(Path(sys.argv[1])), flush=True)
@@ -76,3 +80,53 @@ def test_a_foreign_engine_lives_as_long_as_its_heartbeat(tmp_path: Path) -> None
     fresh = json.loads((claim / "lease.json").read_text())
     (claim / "lease.json").write_text(json.dumps({**content, "at": fresh["at"]}))
     assert lease.live_owner(tmp_path, 0) == "process 1 on elsewhere"
+
+
+@pytest.mark.parametrize("content", [None, "", "[]", "{}", '{"pid": 1, "host": "elsewhere"}', "\x00"])
+def test_a_claim_that_says_nothing_yet_is_alive_while_young(tmp_path: Path, content: str | None) -> None:
+    """Between the claim and a readable lease nobody may take over; a minute later the claim is dead."""
+    claim = tmp_path / "000000.claim"
+    claim.mkdir()
+    if content is not None:
+        (claim / "lease.json").write_text(content)
+    assert lease.live_owner(tmp_path, 0) is not None
+    with pytest.raises(StudyBusyError):
+        lease.claim_epoch(tmp_path)
+    old = time.time() - lease.STALE_S - 1.0
+    os.utime(claim, (old, old))
+    assert lease.live_owner(tmp_path, 0) is None
+    assert lease.claim_epoch(tmp_path) == 1
+
+
+def test_a_release_is_said_not_erased(tmp_path: Path) -> None:
+    """A finished owner leaves a readable lease, so that its claim is not taken for a young one."""
+    lease.claim_epoch(tmp_path)
+    lease.release(tmp_path, 0)
+    content = json.loads((tmp_path / "000000.claim" / "lease.json").read_text())
+    assert content["released"] is True
+
+
+def test_a_process_that_is_gone_owns_nothing(tmp_path: Path) -> None:
+    """A lease without a start time does not match a process that does not exist."""
+    claim = tmp_path / "000000.claim"
+    claim.mkdir()
+    content = {"pid": 2**30, "start_ticks": None, "host": socket.gethostname(), "at": time.time()}
+    (claim / "lease.json").write_text(json.dumps(content))
+    assert lease.live_owner(tmp_path, 0) is None
+
+
+def test_a_claim_without_room_for_its_lease_is_taken_back(tmp_path: Path) -> None:
+    """On a full disk the claim fails and keeps nobody out afterwards."""
+    with no_room(), pytest.raises(InfrastructureError):
+        lease.claim_epoch(tmp_path)
+    assert lease.latest_epoch(tmp_path) is None
+    assert lease.claim_epoch(tmp_path) == 0
+
+
+def test_a_release_without_room_is_no_error(tmp_path: Path) -> None:
+    """On a full disk the lease stays as it was."""
+    lease.claim_epoch(tmp_path)
+    before = (tmp_path / "000000.claim" / "lease.json").read_text()
+    with no_room():
+        lease.release(tmp_path, 0)
+    assert (tmp_path / "000000.claim" / "lease.json").read_text() == before

@@ -12,7 +12,7 @@ from scipy import optimize, stats
 
 from engine.models.arrays import BoolArray, FloatArray
 from engine.models.memory import MemoryPosterior, MemoryPrior
-from engine.models.tobit import TobitObjective, inverse_mills, maximise
+from engine.models.tobit import NotConverged, TobitObjective, inverse_mills, maximise
 
 seeds = st.integers(0, 2**32 - 1)
 
@@ -249,3 +249,11 @@ def test_lower_bounds_beat_dropped_rows_beat_faked_measurements() -> None:
     assert brier["censored"] < 0.08
     assert 1.4 * brier["censored"] < brier["dropped"] < brier["exact"] < brier["base rate"]
     assert 2 * unsafe["censored"] < unsafe["dropped"] < unsafe["exact"]
+
+
+@pytest.mark.parametrize("scale", [1e8, 1e50, 1e150])
+def test_inputs_out_of_all_proportion_are_refused(scale: float) -> None:
+    """Where double precision cannot hold the curvature there is a typed failure."""
+    prior = MemoryPrior.from_scales(np.zeros(1), np.ones(1), 1e-8, 6.0)
+    with pytest.raises(NotConverged), np.errstate(all="ignore"):
+        MemoryPosterior.fit(prior, [[scale], [scale]], [scale, -scale], [False, True])

@@ -34,8 +34,8 @@ def test_degrees_of_freedom_match_the_spread_of_the_estimate() -> None:
     assert 1.0 / (2.0 * relative**2) == pytest.approx(0.3675 * 99, rel=0.15)
 
 
-def test_between_runs_uses_medians() -> None:
-    """The spread is that of the runs' medians, whatever the steps inside do, and scale does not matter."""
+def test_between_runs_uses_means() -> None:
+    """The spread is that of the runs' means, slow steps included, and scale does not matter."""
     runs = [0.2 * np.exp(shift) * np.array([0.9, 1.0, 5.0]) for shift in (0.0, 0.01, 0.02)]
     found = noise.between_runs(runs)
     assert found is not None
@@ -56,26 +56,9 @@ def test_pooling_is_the_weighted_mean_of_variances() -> None:
     assert noise.pool([]) is None
 
 
-def test_block_bootstrap_sees_dependence() -> None:
-    """For dependent steps blocks give the true error of the median, single-step resampling too little."""
-    rng = np.random.default_rng(3)
-    shocks = rng.normal(0.0, 0.01, size=(300, 400))
-    paths = np.zeros_like(shocks)
-    for t in range(1, 400):
-        paths[:, t] = 0.8 * paths[:, t - 1] + shocks[:, t]
-    truth = float(np.std(np.median(paths, axis=1)))
-    blocks, singles = (
-        np.mean([noise.median_standard_error(np.exp(p), rng, block=b, draws=200) for p in paths[:40]])
-        for b in (25, 1)
-    )
-    assert blocks == pytest.approx(truth, rel=0.2)
-    assert singles < 0.6 * truth
-
-
 def test_too_few_steps_have_no_spread() -> None:
-    """Two steps, or fewer than two blocks, give no estimate instead of zero."""
+    """Two steps give no estimate instead of zero."""
     assert noise.within_run([1.0, 1.1]) is None
-    assert noise.median_standard_error([1.0, 1.1, 1.2], np.random.default_rng(0), block=2) is None
 
 
 def test_smallest_tellable_shrinks_with_pairs_and_knowledge() -> None:

@@ -9,6 +9,7 @@ from surface import first_input, make_space
 
 from engine.schema.base import Scalar
 from engine.schema.trial import Candidate, FailureKind, OutcomeKind, TrialKind
+from engine.search.candidates import taken_rows
 from engine.search.exclusion import Exclusions, find_exclusions
 from engine.search.lattice import Lattice, build_lattice
 from engine.search.propose import propose
@@ -181,3 +182,13 @@ def test_an_acquitted_single_change_is_searched_again() -> None:
     assert chance(alone, "acd") == 0.0
     assert chance(rescued, "acd") == 1.0
     assert chance(rescued, "ad") < 0.5
+
+
+def test_a_slow_run_is_no_conflict_but_was_tried() -> None:
+    """What was rejected for its steadiness alone blames no setting, and is not proposed again."""
+    slow = seen("a", True, 1, kind=OutcomeKind.REJECTED, failure=FailureKind.SLOW)
+    search = search_of(slow)
+    assert excluded(search) == set()
+    assert chance(search, "a") == 1.0
+    lattice = build_lattice(search)
+    assert lattice.row(candidate("a")).tolist() in taken_rows(search, lattice).tolist()

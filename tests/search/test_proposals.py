@@ -389,3 +389,28 @@ def _plain(log_speedup: float) -> dict[str, object]:
 
 def _inside(tried: Candidate, allowed: dict[str, tuple[object, ...]]) -> bool:
     return all(tried.configuration[name] in values for name, values in allowed.items())
+
+
+@pytest.mark.filterwarnings("ignore:overflow encountered:RuntimeWarning")
+@pytest.mark.filterwarnings("ignore:invalid value encountered:RuntimeWarning")
+def test_memory_that_admits_no_fit_ends_no_search() -> None:
+    """An absurd belief about memory costs the memory model, not the study."""
+    absurd = Effect(
+        mechanism="compile_scope",
+        value="model",
+        log_speedup=0.1,
+        sd=0.05,
+        log_memory=1e160,
+        memory_sd=0.1,
+        source="advisor",
+    )
+    search = first_input(SPACE, 0, effects=(absurd,))
+    search = with_observation(
+        search,
+        candidate=candidate(compile_scope="model"),
+        kind=OutcomeKind.COMPLETED,
+        log_speedup=0.1,
+        memory_gib=1.0,
+    )
+    assert fit_models(search).memory is None
+    assert proposed(search).predicted.memory_gib is None

@@ -18,6 +18,7 @@ from slurm.agent.listener import remove_socket_folders
 from slurm.agent.procfs import descendants, read_stat
 from tests.slurm.payloads.speaker import Speaker
 from tests.slurm.trial_folder import (
+    PAYLOADS,
     TOKEN,
     make_trial,
     no_process_left,
@@ -316,7 +317,56 @@ def test_lifted_memory_limit_is_noted(tmp_path: Path, start: Any) -> None:
     wait_for(lambda: (tmp_path / "t" / "updates-0.jsonl").exists(), "training started")
     wait_for(lambda: len(records_of(tmp_path / "t")) > 20, "a sample was taken meanwhile")
     (tmp_path / "t" / "output" / "release").touch()
-    assert agent.result()["ranks"][0]["protocol_errors"] == ["the memory limit was lifted during the run"]
+    rank = agent.result()["ranks"][0]
+    assert rank["limit_lifted"] is True
+    assert rank["protocol_errors"] == ["the memory limit was lifted during the run"]
+
+
+def test_limit_lifted_to_report_an_exception_is_no_breach(tmp_path: Path, start: Any) -> None:
+    """What the probe lifts after the last update, to be able to report, is not held against the run."""
+    rank = start(make_trial(tmp_path / "t", "report", memory_limit_bytes=3 << 30)).result()["ranks"][0]
+    assert rank["exception"]["message"] == "out of memory"
+    assert rank["limit_lifted"] is False
+    assert rank["protocol_errors"] == []
+
+
+def test_a_wrapper_gives_its_rank_to_the_training_process(tmp_path: Path, start: Any) -> None:
+    """The records of the process below are the rank's; neither is a breach."""
+    result = start(make_trial(tmp_path / "t", "wrap")).result()
+    rank = result["ranks"][0]
+    assert (result["ended"], result["exit_code"]) == ("exited", 0)
+    assert (rank["updates"], rank["end"], rank["protocol_errors"]) == (5, True, [])
+    kinds = [record["k"] for record in records_of(tmp_path / "t")]
+    assert kinds == ["hello", "torch", *["update"] * 5, "end"]
+    assert rank["pid"] == int((tmp_path / "t" / "output" / "inner").read_text())
+
+
+@pytest.mark.parametrize("mode", ["consult", "plain", "outlive"])
+def test_a_rank_gets_its_place_back(tmp_path: Path, start: Any, mode: str) -> None:
+    """A Python tool that ran, or still runs when the rank imports torch, takes nothing from it."""
+    rank = start(make_trial(tmp_path / "t", mode)).result()["ranks"][0]
+    assert (rank["updates"], rank["end"], rank["protocol_errors"]) == (5, True, [])
+    assert rank["pid"] == int((tmp_path / "t" / "output" / "outer").read_text())
+    kinds = [record["k"] for record in records_of(tmp_path / "t")]
+    assert kinds == ["hello", *([] if mode == "plain" else ["torch"]), *["update"] * 5, "end"]
+
+
+def test_a_finished_process_gives_its_rank_to_the_next(tmp_path: Path, start: Any) -> None:
+    """A preparation step that ran first and ended does not end the trial."""
+    script = str(PAYLOADS / "trainer.py")
+    output = str(tmp_path / "t" / "output")
+    line = f"{sys.executable} {script} prepare {output} && exec {sys.executable} {script} normal {output}"
+    result = start(make_trial(tmp_path / "t", "-", command=["sh", "-c", line])).result()
+    rank = result["ranks"][0]
+    assert result["wall_s"] < 10
+    assert (rank["updates"], rank["end"], rank["protocol_errors"]) == (5, True, [])
+
+
+def test_workers_of_a_rank_with_torch_are_refused(tmp_path: Path, start: Any) -> None:
+    """Once the rank has imported torch, a process below it gets no place."""
+    result = start(make_trial(tmp_path / "t", "employ")).result()
+    assert (tmp_path / "t" / "output" / "worker").read_text() == "refuse"
+    assert (result["ranks"][0]["updates"], result["ranks"][0]["protocol_errors"]) == (5, [])
 
 
 @pytest.mark.parametrize(

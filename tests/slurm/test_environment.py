@@ -38,7 +38,14 @@ def _plan(tmp_path: Path, **overrides: Any) -> LaunchPlan:
         "HF_TOKEN",
         "github_token",
         "AWS_SECRET_ACCESS_KEY",
+        "AWS_ACCESS_KEY_ID",
         "DB_PASSWORD",
+        "GITHUB_PAT",
+        "GOOGLE_APPLICATION_CREDENTIALS",
+        "OPENAI_ORGANIZATION",
+        "SMTP_PASSWD",
+        "VENDOR_APIKEY",
+        "VAULT_SECRETS",
         "INFRARSI_PROBE",
     ],
 )
@@ -49,7 +56,18 @@ def test_leftovers_and_secrets_are_scrubbed(name: str) -> None:
 
 @pytest.mark.parametrize(
     "name",
-    ["SLURM_CONF", "PATH", "HOME", "CUDA_VISIBLE_DEVICES", "HF_HOME", "TOKENIZERS_PARALLELISM", "NCCL_DEBUG"],
+    [
+        "SLURM_CONF",
+        "PATH",
+        "HOME",
+        "CUDA_VISIBLE_DEVICES",
+        "HF_HOME",
+        "TOKENIZERS_PARALLELISM",
+        "TOKENIZER_PATH",
+        "MAX_TOKENS",
+        "TOKENS_PER_BATCH",
+        "NCCL_DEBUG",
+    ],
 )
 def test_settings_of_the_site_are_kept(name: str) -> None:
     """What the user's shell sets for the training stays."""

@@ -55,14 +55,16 @@ class _Job:
 class SimulatedExecutor:
     """JobExecutor over a response surface.
 
-    lost: trials whose job vanishes; refuses: trials whose submission raises; hook: called with the name of a
-    call and a trial before ("submit", "poll", "cancel") and after ("submitted") it: it may raise Death.
+    lost: trials whose job vanishes; refuses: trials whose submission raises; endings: how a trial ended
+    in the agent's words; hook: called with the name of a call and a trial before ("submit", "poll", "cancel")
+    and after ("submitted") it: it may raise Death.
     """
 
     surface: Surface
     clock: VirtualClock
     lost: Callable[[str], bool] = lambda trial_id: False
     refuses: Callable[[str], bool] = lambda trial_id: False
+    endings: Callable[[str], str] = lambda trial_id: "exited"
     hook: Callable[[str, str], None] = lambda call, trial_id: None
     submitted: list[str] = field(default_factory=list)
     cancelled: list[str] = field(default_factory=list)
@@ -143,6 +145,7 @@ class SimulatedExecutor:
             started_at=self.clock.now(),
             tokens_share=0.5 if cheat else 1.0,
             exception=self._exception(configuration),
+            ended=self.endings(plan.trial_id),
         )
 
     def _exception(self, configuration: dict[str, Scalar]) -> dict[str, object] | None:

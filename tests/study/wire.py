@@ -29,7 +29,7 @@ class Run:
     started_at: float
     tokens_share: float = 1.0
     exception: dict[str, Any] | None = None
-    cancelled: bool = False
+    ended: str = "exited"
 
     @property
     def wall_s(self) -> float:
@@ -218,7 +218,7 @@ def _result(plan: LaunchPlan, run: Run) -> dict[str, Any]:
         "version": 1,
         "trial_id": plan.trial_id,
         "token": plan.token,
-        "ended": "cancelled" if run.cancelled else "exited",
+        "ended": run.ended,
         "exit_code": int(run.exception is not None),
         "signal": None,
         "started_at": run.started_at,

@@ -188,7 +188,7 @@ def test_links_are_not_written_through(tmp_path: Path) -> None:
         assert failure is not None
         assert failure.kind == "refused"
     assert (tmp_path / "outside" / "f").read_text() == "x\n"
-    assert os.listdir(tmp_path / "shared") == ["f"]
+    assert os.listdir(tmp_path / "outside") == ["f"]
 
 
 def test_stacked_patches_build_on_each_other(tmp_path: Path) -> None:

@@ -66,7 +66,7 @@ def enforced_limit(evidence: RunEvidence, rank: int | None) -> int | None:
 
 
 def _primitive_refused(fault: Fault, limit: int | None) -> bool:
-    """oneDNN hides an allocator's refusal behind one sentence; far from the limit it is another failure."""
+    """OneDNN hides an allocator's refusal behind one sentence; far from the limit it is another failure."""
     held = fault.memory.vm_data_bytes if fault.memory is not None else None
     if limit is None or held is None or "could not create a primitive" not in fault.text:
         return False

@@ -115,6 +115,79 @@ def lift(speaker: Speaker) -> None:
     speaker.end()
 
 
+def report(speaker: Speaker) -> None:
+    """Run out of memory, and lift the limit for longer than the agent's samples are apart to say so."""
+    train(speaker, 1)
+    soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
+    resource.setrlimit(resource.RLIMIT_DATA, (hard, hard))
+    time.sleep(1.0)
+    speaker.say(
+        "exception", phase="forward", type="MemoryError", mro=["MemoryError"], message="out of memory"
+    )
+    resource.setrlimit(resource.RLIMIT_DATA, (soft, hard))
+    speaker.end()
+
+
+def _below(mode: str) -> subprocess.Popen[bytes]:
+    return subprocess.Popen([sys.executable, __file__, mode, str(OUTPUT)])
+
+
+def wrap(speaker: Speaker) -> None:
+    sys.exit(_below("inner").wait())
+
+
+def inner(speaker: Speaker) -> None:
+    (OUTPUT / "inner").write_text(str(os.getpid()))
+    speaker.say("torch")
+    train(speaker, TOTAL)
+    speaker.end()
+
+
+def consult(speaker: Speaker) -> None:
+    _below("prepare").wait()
+    _outer(speaker)
+
+
+def plain(speaker: Speaker) -> None:
+    _below("prepare").wait()
+    (OUTPUT / "outer").write_text(str(os.getpid()))
+    train(speaker, TOTAL)
+    speaker.end()
+
+
+def outlive(speaker: Speaker) -> None:
+    _below("linger")
+    while not (OUTPUT / "lingers").exists():
+        time.sleep(0.01)
+    _outer(speaker)
+
+
+def _outer(speaker: Speaker) -> None:
+    (OUTPUT / "outer").write_text(str(os.getpid()))
+    speaker.say("torch")
+    train(speaker, TOTAL)
+    speaker.end()
+
+
+def prepare(speaker: Speaker) -> None:
+    """A step without torch, which ends at once as the probe ends: without waiting for anybody."""
+    speaker.say("end", updates=0, reason="finished", hooks_ok=None, clocks_ok=None)
+
+
+def linger(_speaker: Speaker) -> None:
+    (OUTPUT / "lingers").touch()
+    forever()
+
+
+def employ(speaker: Speaker) -> None:
+    speaker.say("torch")
+    code = f"import sys; sys.path.insert(0, {str(Path(__file__).parent)!r}); from speaker import Speaker; "
+    code += f"open({str(OUTPUT / 'worker')!r}, 'w').write(str(Speaker().hello()))"
+    subprocess.run([sys.executable, "-c", code], check=True)
+    train(speaker, TOTAL)
+    speaker.end()
+
+
 def train_until_released(speaker: Speaker) -> None:
     """Train on until the test has seen enough."""
     while not (OUTPUT / "release").exists():

@@ -6,8 +6,8 @@ import math
 import re
 from dataclasses import dataclass
 
-from engine.invariants.aggregate import HASH_MODULUS, RunView
 from engine.schema.evidence import ParameterRecord, SignatureRecord
+from engine.schema.run_view import HASH_MODULUS, RunView
 
 
 @dataclass(frozen=True)
@@ -116,6 +116,22 @@ def _groups(links: set[tuple[str, str]]) -> frozenset[frozenset[str]]:
         groups = [group for group in groups if not group & set(pair)]
         groups.append(set(pair).union(*touching))
     return frozenset(frozenset(group) for group in groups)
+
+
+def end_norm_gap(start: Parameter | None, old: Parameter, new: Parameter) -> float | None:
+    """Relative difference of a parameter's norm at the ends of two runs that began at `start`.
+
+    Returns:
+        None where a norm was not seen, and for a parameter that starts at about zero, such as a bias: it is
+        as large as its noise.
+    """
+    if old.norm is None or new.norm is None:
+        return None
+    first = start.norm if start is not None and start.norm is not None else 0.0
+    if first <= 0.5 * old.norm:
+        return None
+    scale = max(old.norm, first)
+    return abs(old.norm - new.norm) / scale if scale > 0 else 0.0
 
 
 def parameter_class(name: str) -> str:

@@ -130,6 +130,13 @@ def norm_reading(row: Sequence[UpdateRecord]) -> NormReading | None:
     return NormReading(whole=norm, applied=applied, from_clip=from_clip)
 
 
+def norm_gap(old: NormReading, new: NormReading) -> float:
+    """Relative difference; norms seen before and after clipping are compared as the optimizer used them."""
+    same_place = old.from_clip == new.from_clip
+    before, after = (old.whole, new.whole) if same_place else (old.applied, new.applied)
+    return abs(after - before) / abs(before) if before else float(after != before)
+
+
 def gradient_norm(row: Sequence[UpdateRecord]) -> float | None:
     """The total gradient norm over all ranks; None where a rank's is unseen."""
     values = [None if "grad_norm" in record.nonfinite else record.grad_norm for record in row]
