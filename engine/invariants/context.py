@@ -26,8 +26,6 @@ class InvariantContext(Record):
         scope_findings: Violations found before and after the run; None = never checked.
         nodes: Nodes of the task's allocation; None = those of the baseline.
         world_size: Ranks of the task's allocation; None = those of the baseline.
-        memory_limit_bytes: Per rank.
-        memory_headroom: Fraction of the limit that must stay free.
         device_peak_flops: Per rank, FLOP/s at the lowest precision in use; None = unknown.
         flops_per_update: Of the unchanged job, all ranks together; None = unknown.
         is_short_run: The run has too few updates for a statement about steadiness.
@@ -43,8 +41,6 @@ class InvariantContext(Record):
     scope_findings: tuple[str, ...] | None = None
     nodes: int | None = None
     world_size: int | None = None
-    memory_limit_bytes: int | None = None
-    memory_headroom: Annotated[float, Field(ge=0, lt=1)] = 0.04
     device_peak_flops: Annotated[float, Field(gt=0)] | None = None
     flops_per_update: Annotated[float, Field(gt=0)] | None = None
     is_short_run: bool = False

@@ -19,7 +19,6 @@ from engine.schema.study import (
     StudyCreated,
     TrialFinished,
     TrialProposed,
-    TrialRevoked,
     TrialSubmitted,
     VerificationDone,
     VerificationPlanned,
@@ -29,14 +28,13 @@ from engine.schema.trial import Outcome, OutcomeKind, TrialKind
 
 @dataclass
 class TrialState:
-    """proposed ──► submitted ──► finished (outcome); a revoked trial keeps its outcome and the reason."""
+    """proposed ──► submitted ──► finished (outcome)."""
 
     proposed: TrialProposed
     proposed_at: float
     handle: JobHandle | None = None
     outcome: Outcome | None = None
     finished_at: float | None = None
-    revoked: str | None = None
 
     @property
     def trial_id(self) -> str:
@@ -80,8 +78,6 @@ class StudyState:
             case TrialFinished(trial_id=trial_id, outcome=outcome):
                 self.trials[trial_id].outcome = outcome
                 self.trials[trial_id].finished_at = entry.at
-            case TrialRevoked(trial_id=trial_id, reason=reason):
-                self.trials[trial_id].revoked = reason
             case Diagnosed(diagnosis=diagnosis):
                 self.diagnosis = diagnosis
             case SearchEnded(reason=reason):

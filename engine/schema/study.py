@@ -123,14 +123,6 @@ class TrialFinished(Record):
     outcome: Outcome
 
 
-class TrialRevoked(Record):
-    """A validator took back a completed trial; the models forget it."""
-
-    event: Literal["trial_revoked"] = "trial_revoked"
-    trial_id: str
-    reason: str
-
-
 class Diagnosed(Record):
     """The diagnosis stage is complete."""
 
@@ -196,7 +188,6 @@ Event = Annotated[
     | TrialProposed
     | TrialSubmitted
     | TrialFinished
-    | TrialRevoked
     | Diagnosed
     | SearchEnded
     | VerificationPlanned

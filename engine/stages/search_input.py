@@ -52,7 +52,7 @@ def search_input(study: StudyContext) -> SearchInput:
 
 def observations(state: StudyState, settings: TaskFile) -> list[Observation]:
     """Finished trials that may teach a model, in the order in which they ended."""
-    finished = [trial for trial in state.counted(*_SHOWN) if trial.revoked is None]
+    finished = state.counted(*_SHOWN)
     finished.sort(key=lambda trial: (trial.finished_at or 0.0, trial.trial_id))
     reference = _reference(state, settings)
     return [_observation(trial, settings, reference) for trial in finished]

@@ -7,7 +7,7 @@ import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from engine.invariants.headroom import peak_memory_bytes
+from engine.invariants.peak_memory import peak_memory_bytes
 from engine.schema.evidence import RunEvidence, UpdateRecord
 from engine.schema.run_view import RunView, mean, step_time_s, total, update_loss
 from engine.schema.trial import Measurement, Phases

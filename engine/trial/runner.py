@@ -23,7 +23,7 @@ from engine.trial.file_tree import remove_tree
 from engine.trial.measure import mean_step_time
 from engine.trial.plan import RefusedTrial, claimed_by_another, prepare_trial, read_plan, scope_violations
 from engine.trial.workspace import Workspace
-from engine.units import BYTES_PER_GIB, gpu_hours
+from engine.units import gpu_hours
 
 POLL_S = 0.25
 _GRACE_S = 60.0
@@ -166,7 +166,6 @@ class TrialRunner:
 
     def _invariant_context(self, findings: tuple[str, ...], kind: TrialKind) -> InvariantContext:
         settings, diagnosis = self._task.settings, self._session.state.diagnosis
-        limit = settings.allocation.memory_limit_gib
         # The known peaks are those of bf16: a lower floor permits what is faster.
         peak_holds = settings.constraints.precision_floor != "fp8"
         return InvariantContext(
@@ -180,8 +179,6 @@ class TrialRunner:
             scope_findings=findings,
             nodes=settings.allocation.nodes,
             world_size=settings.allocation.world_size,
-            memory_limit_bytes=None if limit is None else int(limit * BYTES_PER_GIB),
-            memory_headroom=settings.constraints.memory_headroom,
             device_peak_flops=diagnosis.device_peak_flops if diagnosis and peak_holds else None,
             flops_per_update=(diagnosis.flops_per_update or None) if diagnosis else None,
             is_short_run=kind is TrialKind.RETEST,

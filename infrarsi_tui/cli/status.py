@@ -54,6 +54,7 @@ def _words(summary: dict[str, Any], state: StudyState, engine: str | None) -> st
     )
     lines = [
         f"{summary['task'] or 'a study that has not begun'}: {summary['state']}"
+        + (f" during {summary['interrupted_stage']}" if summary["state"] in ("failed", "stopped") else "")
         + (f" ({summary['note']})" if summary["note"] else ""),
         f"  engine     {engine or 'none: `infrarsi resume` goes on where it ended'}",
         f"  trials     {len(searched)} searched, {failed} of them without a valid measurement",

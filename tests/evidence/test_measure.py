@@ -6,7 +6,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine.invariants.headroom import headroom_kept
 from engine.schema.trial import Measurement
 from engine.trial.evidence import read_evidence
 from engine.trial.measure import Unmeasured, effective_step_time, label_tokens_per_update, measure
@@ -118,25 +117,3 @@ def test_unseen_is_never_zero() -> None:
     assert result.start_s is None
     assert result.losses == ()
     assert isinstance(measure(b.with_update_fields(run, wall_ns=None)), Unmeasured)
-
-
-def test_headroom_needs_a_limit_and_a_peak() -> None:
-    """The headroom is kept, broken or unknown."""
-    run = b.healthy_run()
-    assert headroom_kept(run, limit_bytes=1000 << 20, headroom=0.04)[0] is True
-    assert headroom_kept(run, limit_bytes=411 << 20, headroom=0.04)[0] is False
-    assert headroom_kept(run, limit_bytes=None, headroom=0.04)[0] is None
-
-
-def test_a_peak_of_nothing_was_not_seen() -> None:
-    """A process that holds 0 bytes does not exist: the reading failed."""
-    memory = b.MemoryReading(
-        vm_data_bytes=0,
-        vm_hwm_bytes=0,
-        vm_rss_bytes=0,
-        cuda_allocated_peak_bytes=0,
-        cuda_reserved_peak_bytes=0,
-    )
-    run = b.with_agent(b.with_update_fields(b.healthy_run(), memory=memory), peak_vm_data_bytes=0)
-    assert measured(run).peak_memory_gib is None
-    assert measured(run).memory_metric is None
