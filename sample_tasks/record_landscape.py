@@ -2,8 +2,8 @@
 
     python record_landscape.py dense_gpt --out ~/landscapes --configurations 220 --minutes 60
 
-A landscape can be searched offline as often as one likes (`infrarsi bench --landscape FILE`). Parameters,
-their values and where they are written come from the sample's infrarsi.toml. Every measurement is appended to
+A landscape can be searched offline as often as one likes. Parameters, their values and where they are
+written come from the sample's infrarsi.toml. Every measurement is appended to
 NAME.measurements.jsonl first: an interrupted recording goes on where it stopped, and CSV and TOML are made
 from that file. Torch is imported once and the ranks of a trial are forked from there, which saves some four
 seconds a trial. Needs torch and the standard library, Linux, and a machine with one idle core per rank.
