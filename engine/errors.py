@@ -64,18 +64,20 @@ class InfraError(Exception):
         self.rule = rule
         self.hint = hint
 
-    def __str__(self) -> str:
+    @property
+    def statement(self) -> str:
+        """What is wrong, with the value and the rule; the place and the next step are apart."""
         parts = [self.message]
-        where = ": ".join(part for part in (self.file, self.key) if part)
-        if where:
-            parts[0] = f"{where}: {self.message}"
         if self.value is not None:
             parts.append(f"value: {self.value!r}")
         if self.rule:
             parts.append(f"rule: {self.rule}")
-        if self.hint:
-            parts.append(f"hint: {self.hint}")
         return "; ".join(parts)
+
+    def __str__(self) -> str:
+        where = "".join(f"{part}: " for part in (self.file, self.key) if part)
+        hint = f"; hint: {self.hint}" if self.hint else ""
+        return f"{where}{self.statement}{hint}"
 
 
 class UsageError(InfraError):

@@ -57,8 +57,7 @@ def _run(arguments: Sequence[str]) -> int:
 
 def _failed(error: InfraError, wants_json: bool) -> int:
     if wants_json:
-        message = str(error) if error.rule or error.value is not None else error.message
-        emit_error(error.kind, message, file=error.file, key=error.key, hint=error.hint)
+        emit_error(error.kind, error.statement, file=error.file, key=error.key, hint=error.hint)
     narrate_error(error)
     return error.exit_code
 

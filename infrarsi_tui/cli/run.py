@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 from argparse import Namespace
+from collections.abc import Iterator
 
 from engine.errors import ExitCode, UsageError
 from engine.journal.summary import summarise, verified_verdict
@@ -37,14 +39,7 @@ def run(arguments: Namespace) -> int:
 
 def resume(arguments: Namespace) -> int:
     """Go on with a study that was stopped or killed."""
-    with existing_study(arguments.study, make_observer(arguments.display)) as study:
-        if study.created.options.single_trial:
-            raise UsageError(
-                "the folder holds single trials, not a study",
-                key="STUDY",
-                value=str(arguments.study),
-                hint="repeat `infrarsi trial` with the same --out: its baseline is kept",
-            )
+    with _whole_study(arguments) as study:
         run_study(study)
         return finish(study, arguments)
 
@@ -60,16 +55,29 @@ def diagnose(arguments: Namespace) -> int:
 
 def search(arguments: Namespace) -> int:
     """Diagnose where that is missing, then search."""
-    with existing_study(arguments.study, make_observer(arguments.display)) as study:
+    with _whole_study(arguments) as study:
         run_study(study, (run_diagnosis, run_search))
         return _show(study, arguments, ExitCode.DONE)
 
 
 def report(arguments: Namespace) -> int:
     """Verify the finalists and write the report."""
-    with existing_study(arguments.study, make_observer(arguments.display)) as study:
+    with _whole_study(arguments) as study:
         run_study(study, (run_diagnosis, run_search, run_reporting))
         return finish(study, arguments)
+
+
+@contextlib.contextmanager
+def _whole_study(arguments: Namespace) -> Iterator[StudyContext]:
+    with existing_study(arguments.study, make_observer(arguments.display)) as study:
+        if study.created.options.single_trial:
+            raise UsageError(
+                "the folder holds single trials, not a study",
+                key="STUDY",
+                value=str(arguments.study),
+                hint="repeat `infrarsi trial` with the same --out: its baseline is kept",
+            )
+        yield study
 
 
 def finish(study: StudyContext, arguments: Namespace) -> int:

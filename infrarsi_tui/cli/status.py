@@ -12,6 +12,7 @@ from engine.journal.log import read_entries
 from engine.journal.requests import post_request
 from engine.journal.state import StudyState, replay
 from engine.journal.summary import summarise
+from engine.schema.study import Stage
 from engine.schema.trial import OutcomeKind, TrialKind
 from infrarsi_tui.streams import emit_json, emit_text, narrate
 
@@ -47,6 +48,10 @@ def _engine(folder: StudyFolder) -> str | None:
     return None if epoch is None else lease.live_owner(folder.journal, epoch)
 
 
+def _without_engine(state: StudyState) -> str:
+    return "none" if state.stage is Stage.DONE else "none: `infrarsi resume` goes on where it ended"
+
+
 def _words(summary: dict[str, Any], state: StudyState, engine: str | None) -> str:
     searched = state.of_kind(TrialKind.SEARCH)
     failed = sum(
@@ -56,7 +61,7 @@ def _words(summary: dict[str, Any], state: StudyState, engine: str | None) -> st
         f"{summary['task'] or 'a study that has not begun'}: {summary['state']}"
         + (f" during {summary['interrupted_stage']}" if summary["state"] in ("failed", "stopped") else "")
         + (f" ({summary['note']})" if summary["note"] else ""),
-        f"  engine     {engine or 'none: `infrarsi resume` goes on where it ended'}",
+        f"  engine     {engine or _without_engine(state)}",
         f"  trials     {len(searched)} searched, {failed} of them without a valid measurement",
         f"  GPU-hours  {summary['gpu_hours']['total']:.4f}",
     ]
