@@ -9,7 +9,10 @@ from engine.schema.run_view import RunView
 from engine.units import NS_PER_S, gib
 
 CORES_TOLERANCE = 1.25
-"""Cores in use may exceed those allocated by this factor: ticks of 10 ms, and communication threads."""
+"""Cores in use may exceed those allocated by this factor: communication threads."""
+
+CPU_RESOLUTION_S = 0.02
+"""CPU time from /proc comes in ticks of 10 ms, at both ends of a window."""
 
 _SHOWN_ERRORS = 3
 
@@ -196,13 +199,14 @@ def _same_cores(comparison: Comparison, findings: Findings) -> None:
 
 
 def _cores_in_use(run: RunEvidence) -> float | None:
-    """Cores that all ranks together kept busy over the window, on the agent's clock."""
+    """Cores that all ranks together kept busy at the very least over the window, on the agent's clock."""
     cores = 0.0
     for rank in run.ranks:
         window = None if rank.agent is None else rank.agent.window
         if window is None or window.cpu_s is None or window.elapsed_ns is None or window.elapsed_ns <= 0:
             return None
-        cores += window.cpu_s / (window.elapsed_ns / NS_PER_S)
+        surely = max(0.0, window.cpu_s - CPU_RESOLUTION_S)
+        cores += surely / (window.elapsed_ns / NS_PER_S)
     return cores if run.ranks else None
 
 

@@ -104,7 +104,7 @@ def test_a_broken_task_file_is_explained(infrarsi: Infrarsi, task_folder: Path, 
     assert error["kind"] == "task_file"
     assert error["file"] == str(path)
     assert error["key"].startswith(key)
-    assert word in f"{error['message']} {error['hint']}"
+    assert word in f"{error['key']} {error['message']} {error['hint']}"
     assert "Traceback" not in answer.stderr
 
 

@@ -7,7 +7,7 @@ import pytest
 from engine.invariants.check import MANDATORY, check_invariants, self_consistency, verifiable
 from engine.invariants.context import InvariantContext
 from engine.invariants.findings import INVARIANTS
-from engine.schema.evidence import ExceptionRecord, RunEvidence
+from engine.schema.evidence import ExceptionRecord, RunEvidence, WindowReading
 from engine.schema.trial import InvariantResult, InvariantStatus
 from tests.invariants import builders as b
 
@@ -478,3 +478,14 @@ def test_a_short_run_has_no_steady_state() -> None:
     skipped = verdict("steady_state", compiled, context=short)
     assert skipped.status is InvariantStatus.SKIPPED
     assert skipped.reason
+
+
+def test_a_tick_of_cpu_time_in_a_short_window_is_no_further_core() -> None:
+    """A window of 8 ms in which /proc counted one tick of 10 ms proves no second core; 80 ms would."""
+    for cpu_s, passes in ((0.01, True), (0.08, False)):
+        window = WindowReading(
+            first=b.TOTAL - b.MEASURED, last=b.TOTAL - 1, elapsed_ns=8_000_000, cpu_s=cpu_s
+        )
+        run = b.with_agent(b.healthy_run(), window=window)
+        results = {each.name: each for each in check_invariants(b.healthy_run(), run, InvariantContext())}
+        assert ("cores busy where" in results["allocation_identity"].reason) is not passes
