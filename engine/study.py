@@ -31,6 +31,7 @@ def run_study(study: StudyContext, stages: tuple[StageFunction, ...] = ALL_STAGE
     """
     try:
         study.runner.settle_open_trials()
+        study.repeat_interrupted()
         for stage in stages:
             stage(study)
         if stages is ALL_STAGES or study.created.options.single_trial:

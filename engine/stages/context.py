@@ -70,6 +70,7 @@ class StudyContext:
         reason: str,
         predicted: Prediction | None = None,
         pair: int | None = None,
+        retry_of: str | None = None,
     ) -> TrialState:
         """Run one candidate to its outcome.
 
@@ -81,7 +82,6 @@ class StudyContext:
             InfrastructureError: VOID_RETRIES repetitions were void too.
             StopRequested: a person asked to stop; the trial is recorded as cancelled.
         """
-        retry_of = None
         void = disturbed = unclear = 0
         while True:
             proposed = self._proposal(kind, candidate, origin, reason, predicted, pair, retry_of)
@@ -101,6 +101,24 @@ class StudyContext:
                 if disturbed > DISTURBED_RETRIES or not worth_repeating(outcome.invariants):
                     return trial
             retry_of = proposed.trial_id
+
+    def repeat_interrupted(self) -> None:
+        """Run the last trial again where an earlier engine died before it could do so."""
+        last = next(reversed(self.state.trials.values()), None)
+        if last is None or last.outcome is None or last.proposed.kind is TrialKind.MANUAL:
+            return
+        is_open = _is_unclear(last.outcome) or worth_repeating(last.outcome.invariants)
+        if is_open and last.proposed.retry_of is None:
+            asked = last.proposed
+            self.run_trial(
+                asked.kind,
+                asked.candidate,
+                origin=asked.origin,
+                reason=asked.reason,
+                predicted=asked.predicted,
+                pair=asked.pair,
+                retry_of=asked.trial_id,
+            )
 
     def _broken(self, trial: TrialState) -> InfrastructureError:
         attribution = trial.outcome.attribution if trial.outcome else None
