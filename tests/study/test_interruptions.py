@@ -9,7 +9,7 @@ import pytest
 from engine.errors import StudyBusyError
 from engine.journal.log import read_entries
 from engine.journal.state import StudyState
-from engine.schema.study import Entry, Stage, StageEntered, TrialProposed, TrialSubmitted
+from engine.schema.study import Entry, Stage, StageEntered, TrialFinished, TrialProposed, TrialSubmitted
 from engine.schema.trial import FailureKind, OutcomeKind, TrialKind
 from engine.stages.context import StudyContext
 from engine.stages.search_input import observations
@@ -17,6 +17,7 @@ from engine.study import run_study
 from engine.task.load import load_task
 from engine.trial.plan import prepare_trial
 from tests.journal.disk import no_room
+from tests.study.simulated import Death
 from tests.study.studies import Cluster, engine, read, searched
 
 
@@ -123,6 +124,25 @@ def test_a_hang_counts_only_if_it_comes_again(tmp_path: Path, hangs: tuple[str, 
     assert "t002" in shown
     assert len(searched(state)) == 4
     assert len(state.counted(TrialKind.SEARCH)) == 3
+
+
+def test_a_repetition_is_not_forgotten_over_a_death(tmp_path: Path) -> None:
+    """An engine that dies right after an open failure leaves its repetition to the next one."""
+    cluster = Cluster(tmp_path)
+    cluster.executor.endings = lambda trial_id: "update_timeout" if trial_id == "t001" else "exited"
+
+    def die(entry: Entry, _state: StudyState) -> None:
+        if isinstance(entry.data, TrialFinished) and entry.data.trial_id == "t001":
+            raise Death
+
+    cluster.start(trials=2)
+    with pytest.raises(Death):
+        cluster.go(die)
+    state = cluster.go()
+    assert state.stage is Stage.DONE
+    assert state.trials["t002"].proposed.retry_of == "t001"
+    assert state.trials["t002"].proposed.candidate == state.trials["t001"].proposed.candidate
+    assert len(state.counted(TrialKind.SEARCH)) == 2
 
 
 def test_a_failure_with_a_culprit_counts_at_once(tmp_path: Path) -> None:
