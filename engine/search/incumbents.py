@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
 import numpy as np
 
+from engine.models.noise import NoiseEstimate, search_margin
 from engine.schema.trial import Candidate, OutcomeKind
 from engine.search.lattice import Rows
 from engine.search.memory_fit import usable_memory
 from engine.search.models import FittedModels, Observed, fit_models
 from engine.search.view import SearchInput
 
-_LEAST_IMPROVEMENT = math.log(1.01)
 _PREDICTED_FIT = 0.5
 
 
@@ -51,7 +50,7 @@ class Finalist:
 
 def improvement_threshold(search: SearchInput) -> float:
     """Smallest difference of log speed-ups that counts as a valid improvement: max(1 %, 2 sigma sqrt 2)."""
-    return max(_LEAST_IMPROVEMENT, 2.0 * math.sqrt(2.0) * search.noise_sd)
+    return search_margin(NoiseEstimate(search.noise_sd, search.noise_dof))
 
 
 def standings(search: SearchInput, models: FittedModels) -> list[Standing]:
