@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from engine.schema.job import JobHandle, JobRequest, JobStatus
+from engine.schema.job import AllocationUse, JobHandle, JobRequest, JobStatus
 
 
 class JobExecutor(Protocol):
@@ -24,6 +24,14 @@ class JobExecutor(Protocol):
 
     def cancel(self, handle: JobHandle) -> None:
         """End a job and everything it started; a finished job is left alone."""
+        ...
+
+    def release(self) -> None:
+        """Give back what is held between trials; nothing where every trial has an allocation of its own."""
+        ...
+
+    def usage(self) -> tuple[AllocationUse, ...]:
+        """Every allocation held across trials, as far as known now; the same answer when asked again."""
         ...
 
 

@@ -24,7 +24,7 @@ from engine.trial.snapshot import Snapshot
 from infrarsi_tui.clock import SystemClock
 from infrarsi_tui.streams import narrate
 from infrarsi_tui.version import product_version
-from slurm.local import LocalExecutor
+from slurm.local.executor import LocalExecutor
 
 STUDIES = "infrarsi-studies"
 DEFAULT_TRIALS = 20

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from engine.durable import write_text
 from engine.schema.job import JobRequest
-from slurm.local import LocalExecutor
+from slurm.local.executor import LocalExecutor
 
 request = JobRequest.model_validate_json(Path(sys.argv[1]).read_text())
 handle = LocalExecutor().submit(request)

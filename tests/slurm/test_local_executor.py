@@ -18,8 +18,8 @@ from engine.ports import JobExecutor
 from engine.schema.job import JobHandle, JobRequest, JobState
 from engine.schema.plan import LaunchPlan
 from slurm.agent.procfs import read_environ, read_stat
-from slurm.detached import AGENT_MARK
-from slurm.local import LocalExecutor
+from slurm.local.detached import AGENT_MARK
+from slurm.local.executor import LocalExecutor
 from tests.slurm.executor_contract import JobExecutorContract, Requests, TrialKind
 from tests.slurm.trial_folder import make_trial, no_process_left, read_json, request_of, wait_for
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from engine.errors import InfrastructureError
 from engine.schema.base import Scalar
-from engine.schema.job import JobHandle, JobRequest, JobState, JobStatus
+from engine.schema.job import AllocationUse, JobHandle, JobRequest, JobState, JobStatus
 from engine.schema.plan import LaunchPlan
 from tests.study import wire
 from tests.study.surface import BASE_STEP_S, KNOBS, Surface, read_configuration
@@ -116,6 +116,13 @@ class SimulatedExecutor:
         if job is not None and self.clock.now() < job.ends_at:
             job.cancelled = True
             self.cancelled.append(job.plan.trial_id)
+
+    def release(self) -> None:
+        """Nothing is held between trials."""
+
+    def usage(self) -> tuple[AllocationUse, ...]:
+        """Nothing is held between trials."""
+        return ()
 
     def _status(self, state: JobState, reason: str | None = None) -> JobStatus:
         return JobStatus(state=state, reason=reason, as_of=self.clock.now())

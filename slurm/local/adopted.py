@@ -10,7 +10,7 @@ from pathlib import Path
 from slurm.agent.listener import remove_socket_folders
 from slurm.agent.procfs import ProcessStat, descendants, is_same_process, processes_of_trial
 from slurm.agent.reap import send_signal
-from slurm.identity import ProcessMark
+from slurm.local.identity import ProcessMark
 
 _POLL_S = 0.05
 _KILL_WAIT_S = 10.0

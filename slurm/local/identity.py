@@ -16,7 +16,7 @@ from slurm.agent.procfs import (
     read_environ,
     read_stat,
 )
-from slurm.detached import AGENT_MARK
+from slurm.local.detached import AGENT_MARK
 
 
 @dataclass(frozen=True)

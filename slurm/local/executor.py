@@ -8,12 +8,12 @@ from pathlib import Path
 
 from engine.durable import explain_disk_errors, write_json
 from engine.errors import InfrastructureError
-from engine.schema.job import JobHandle, JobRequest, JobState, JobStatus
-from slurm.adopted import kill_trial, wait_until
+from engine.schema.job import AllocationUse, JobHandle, JobRequest, JobState, JobStatus, Loss
 from slurm.agent.procfs import processes_of_trial
 from slurm.agent.run import run
-from slurm.detached import CONTROLLER_LOG, DetachedLocalExecutor
-from slurm.identity import ProcessMark, mark_of, read_mark, read_object
+from slurm.local.adopted import kill_trial, wait_until
+from slurm.local.detached import CONTROLLER_LOG, DetachedLocalExecutor
+from slurm.local.identity import ProcessMark, mark_of, read_mark, read_object
 
 CANCEL_WAIT_S = 10.0
 """Seconds that an agent gets to end its trial; it needs four at most."""
@@ -102,6 +102,13 @@ class LocalExecutor:
                 hint="they may hang in the kernel (a dead disk, a GPU driver); see `ps -o stat,wchan`",
             )
 
+    def release(self) -> None:
+        """Nothing is held between trials."""
+
+    def usage(self) -> tuple[AllocationUse, ...]:
+        """Nothing is held between trials."""
+        return ()
+
     def _check(self, request: JobRequest) -> None:
         if request.nodes != 1:
             raise InfrastructureError(
@@ -167,17 +174,19 @@ class LocalExecutor:
         if (Path(handle.trial_dir) / "cancel").exists():
             return _status(JobState.CANCELLED, "ended from outside: the agent gave no result")
         if agent is None:
-            reason = "the agent never started"
+            reason, loss = "the agent never started", Loss.NEVER_STARTED
         else:
+            loss = Loss.AGENT_DIED
             reason = f"the agent (process {agent.pid} on {agent.host}) is gone without a result"
         left = processes_of_trial(handle.trial_dir)
         if left:
             reason += f"; {len(left)} processes of the trial still run: cancel ends them"
-        return _status(JobState.LOST, f"{reason}; last output: {_tail(Path(handle.trial_dir) / _FOLDER)}")
+        last_words = _tail(Path(handle.trial_dir) / _FOLDER)
+        return _status(JobState.LOST, f"{reason}; last output: {last_words}", loss)
 
 
-def _status(state: JobState, reason: str | None = None) -> JobStatus:
-    return JobStatus(state=state, reason=reason, as_of=time.time())
+def _status(state: JobState, reason: str | None = None, loss: Loss | None = None) -> JobStatus:
+    return JobStatus(state=state, reason=reason, as_of=time.time(), loss=loss)
 
 
 def _tail(folder: Path) -> str:

@@ -1,0 +1,1 @@
+"""Trials on this machine."""
