@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import re
 import statistics
 from typing import Any
 
@@ -10,6 +11,7 @@ from recording.recorder import Measurement, Recorder
 from recording.sample import key_of, toml_text
 
 HEADING = "# Measured by record_landscape.py. Memory is the peak VmData of a rank, limited by RLIMIT_DATA.\n"
+FOLDERS = re.compile(r"(?<![\w.])/(?:[\w.@+-]+/)+")  # a table that is shared names no folder of a machine
 MEASURED = ["step_s", "cpu_s_per_update", "tokens_per_cpu_s", "tokens_per_s"]
 
 
@@ -18,7 +20,7 @@ def write_landscape(recorder: Recorder) -> None:
     baseline = recorder.sample.baseline()
     columns = [*baseline, *MEASURED, "peak_mem_gib", "status", "cost_s", "measurements", "message"]
     with (recorder.out / f"{recorder.name}.csv").open("w", newline="") as sink:
-        writer = csv.DictWriter(sink, columns)
+        writer = csv.DictWriter(sink, columns, lineterminator="\n")
         writer.writeheader()
         for row in rows(recorder):
             writer.writerow({k: str(v).lower() if isinstance(v, bool) else v for k, v in row.items()})
@@ -65,7 +67,7 @@ def row(recorder: Recorder, group: list[int], slow: dict[str, list[float]]) -> d
         "status": first["status"],
         "cost_s": round(statistics.median(measurements[i]["cost_s"] for i in group), 2),
         "measurements": len(group),
-        "message": first["message"],
+        "message": FOLDERS.sub("…/", first["message"]),
     }
     for key, objective in (("step_s", "tokens_per_s"), ("cpu_s_per_update", "tokens_per_cpu_s")):
         if fine:
