@@ -8,14 +8,14 @@ DEPLOYED := runs/dense_gpt-deployed
 
 export OMP_WAIT_POLICY := PASSIVE
 
-.PHONY: run test setup quick check lint types imports measure wheel clean
+.PHONY: run test setup quick check lint types imports measure drills slurm-demo wheel clean
 
 run: setup  ## Make the dense sample faster, all five stages, on this machine's CPU
 	rm -rf $(STUDY) $(DEPLOYED)
 	$(BIN)/infrarsi run sample_tasks/dense_gpt --out $(STUDY) --deploy $(DEPLOYED)
 
 test: setup check  ## Every gate and every test
-	$(BIN)/python -m pytest -q -n 2 -m "not measure" --cov --cov-report=term:skip-covered --cov-fail-under=85
+	$(BIN)/python -m pytest -q -n 2 -m "not measure and not drill" --cov --cov-report=term:skip-covered --cov-fail-under=85
 
 setup: $(STAMP)  ## A virtual environment with the tested versions
 
@@ -24,7 +24,7 @@ $(STAMP): pyproject.toml constraints.txt .ci/setup_environment.sh
 	touch $(STAMP)
 
 quick: setup  ## The tests that take no more than a few seconds each
-	$(BIN)/python -m pytest -q -n 2 -m "not slow and not measure"
+	$(BIN)/python -m pytest -q -n 2 -m "not slow and not measure and not drill"
 
 check: lint types imports  ## Format, lint, types, import contracts
 
@@ -40,6 +40,12 @@ imports: setup
 
 measure: setup  ## The long runs: both samples at full length, baseline against itself
 	$(BIN)/python -m pytest -q -m measure
+
+drills: setup  ## Break a real Slurm in every way that is known, for minutes; as root, with Slurm installed
+	$(BIN)/python -m pytest -q -m drill
+
+slurm-demo: setup  ## Two nodes with eight GPUs each on this machine, in the foreground; as root, with Slurm installed
+	@$(BIN)/python -m tests.slurm_cluster.demo
 
 wheel: setup
 	$(BIN)/python -m build --wheel

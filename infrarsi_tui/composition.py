@@ -22,6 +22,7 @@ from engine.trial.file_tree import remove_tree
 from engine.trial.runner import TrialRunner
 from engine.trial.snapshot import Snapshot
 from infrarsi_tui.clock import SystemClock
+from infrarsi_tui.cluster import nested_note, refuse_without_slurm, slurm_executor
 from infrarsi_tui.streams import narrate
 from infrarsi_tui.version import product_version
 from slurm.local.executor import LocalExecutor
@@ -30,11 +31,13 @@ STUDIES = "infrarsi-studies"
 DEFAULT_TRIALS = 20
 
 
-def make_executor(name: str) -> JobExecutor:
+def make_executor(name: str, task: Task, folder: StudyFolder) -> JobExecutor:
     """The executor of a study."""
     if name == "local":
         return LocalExecutor()
-    raise UsageError(f"unknown executor {name}", key="--executor", value=name, rule="local")
+    if name == "slurm":
+        return slurm_executor(task, folder)
+    raise UsageError(f"unknown executor {name}", key="--executor", value=name, rule="local or slurm")
 
 
 @dataclass(frozen=True)
@@ -51,6 +54,7 @@ class Choices:
     patches: str | None = None
     deploy: Path | None = None
     single_trial: bool = False
+    on_event: str | None = None
 
 
 def study_options(task: Task, choices: Choices) -> StudyOptions:
@@ -73,19 +77,22 @@ def study_options(task: Task, choices: Choices) -> StudyOptions:
             "patches": "off",
             "deploy_to": str(choices.deploy.resolve()) if choices.deploy else None,
             "single_trial": choices.single_trial,
+            "on_event": choices.on_event,
         }
     )
 
 
 def unmet_wishes(task: Task, choices: Choices) -> list[str]:
-    """What was asked for that this version cannot do, one sentence each."""
+    """What was asked for and will not be done, and what else to know before a study; a sentence each."""
     wishes = []
     if (choices.advisor or task.settings.advisor.kind) == "claude":
         wishes.append("no language model is asked in this version: the advisor `rules` takes its place")
     if (choices.patches or task.settings.advisor.patches) != "off":
         wishes.append("this version proposes no patches by itself; `infrarsi trial --patch` measures yours")
-    if task.settings.slurm != SlurmSection():
-        wishes.append("[slurm] is checked and not used: this version runs trials on this machine")
+    if choices.executor == "local" and task.settings.slurm != SlurmSection():
+        wishes.append("[slurm] is not used on this machine; `--executor slurm` runs trials as jobs")
+    if choices.executor == "slurm":
+        wishes += nested_note()
     return wishes
 
 
@@ -97,7 +104,7 @@ def new_study(task_path: Path, choices: Choices, observer: Observer | None) -> I
     for wish in unmet_wishes(task, choices):
         narrate(f"note: {wish}")
     _refuse_impossible(task, options.executor)
-    folder = StudyFolder.create(choices.out or _default_out(task))
+    folder = StudyFolder.create(choices.out or default_out(task))
     try:
         frozen, digest = lock_task(task, folder)
     except InfraError:
@@ -106,16 +113,19 @@ def new_study(task_path: Path, choices: Choices, observer: Observer | None) -> I
     clock = SystemClock()
     with StudySession(folder, clock, observer) as session:
         record_creation(session, task, digest, options, product_version())
-        executor = make_executor(options.executor)
+        executor = make_executor(options.executor, frozen, folder)
         yield StudyContext(session, frozen, executor, clock, TrialRunner(session, frozen, executor, clock))
 
 
 @contextlib.contextmanager
-def existing_study(root: Path, observer: Observer | None) -> Iterator[StudyContext]:
+def existing_study(
+    root: Path, observer: Observer | None, *, runs_trials: bool = True
+) -> Iterator[StudyContext]:
     """A study made earlier, open for writing.
 
     Raises:
         UsageError: there is no study, or it never got its first event.
+        InfrastructureError: it is to run trials on Slurm, which is not here.
         StudyBusyError: another engine works on it.
     """
     folder = StudyFolder.open(root)
@@ -129,7 +139,10 @@ def existing_study(root: Path, observer: Observer | None) -> Iterator[StudyConte
             )
         _check_frozen(folder, session.state.created)
         task = load_task(folder.task_file)
-        executor = make_executor(session.state.created.options.executor)
+        name = session.state.created.options.executor
+        if name == "slurm" and runs_trials:
+            refuse_without_slurm(task)
+        executor = make_executor(name, task, folder)
         yield StudyContext(session, task, executor, clock, TrialRunner(session, task, executor, clock))
 
 
@@ -157,8 +170,11 @@ def _refuse_impossible(task: Task, executor: str) -> None:
     """An allocation that the executor cannot give is a mistake of the task file, not of the machine.
 
     Raises:
-        TaskFileError: more than one node, or srun, on this machine.
+        TaskFileError: more than one node, or srun, on this machine; an option of sbatch that is ours.
+        InfrastructureError: there is no Slurm here.
     """
+    if executor == "slurm":
+        refuse_without_slurm(task)
     if executor != "local":
         return
     settings = task.settings
@@ -176,7 +192,8 @@ def _refuse_impossible(task: Task, executor: str) -> None:
             )
 
 
-def _default_out(task: Task) -> Path:
+def default_out(task: Task) -> Path:
+    """The study folder that is made where --out names none."""
     stamp = dt.datetime.now().astimezone().strftime("%Y%m%d-%H%M%S")
     slug = "".join(char if char.isalnum() or char in "-_" else "-" for char in task.settings.task.name)
     return Path(STUDIES) / f"{slug}-{stamp}"

@@ -8,10 +8,11 @@ import traceback
 from collections.abc import Sequence
 
 from engine.errors import ExitCode, InfraError, InfrastructureError
-from engine.journal.session import StopRequested
 from infrarsi_tui.cli.commands import load_command
 from infrarsi_tui.cli.parser import build_parser
+from infrarsi_tui.leaving import LeftStudy
 from infrarsi_tui.streams import emit_error, narrate, narrate_error
+from infrarsi_tui.threads import limit_threads
 from infrarsi_tui.version import product_version
 
 
@@ -22,6 +23,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         An ExitCode.
     """
     os.umask(0o077)
+    limit_threads(os.environ)
     arguments = list(sys.argv[1:] if argv is None else argv)
     wants_json = "--json" in arguments
     try:
@@ -32,10 +34,15 @@ def main(argv: Sequence[str] | None = None) -> int:
         place = None if error.filename is None else str(error.filename)
         hint = "check the path and its permissions"
         return _failed(InfrastructureError(error.strerror or str(error), file=place, hint=hint), wants_json)
-    except (KeyboardInterrupt, StopRequested):
+    except LeftStudy as left:
         if wants_json:
-            emit_error("interrupted", "stopped", hint="`infrarsi resume STUDY` goes on")
-        narrate("stopped; `infrarsi resume STUDY` goes on")
+            emit_error(left.kind, left.message, hint=left.hint)
+        narrate(f"{left.message}; {left.hint}" if left.hint not in left.message else left.message)
+        return ExitCode.INTERRUPTED
+    except KeyboardInterrupt:
+        if wants_json:
+            emit_error("interrupted", "stopped", hint="run the command again")
+        narrate("stopped")
         return ExitCode.INTERRUPTED
     except Exception as error:
         # The last resort: a defect of ours must reach scripts as JSON too, and a person with all its lines.

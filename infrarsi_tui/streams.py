@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import sys
@@ -29,9 +30,10 @@ def emit_error(
 
 
 def narrate(line: str) -> None:
-    """Say what is going on."""
-    sys.stderr.write(line + "\n")
-    sys.stderr.flush()
+    """Say what is going on; a terminal that is gone (a lost connection) hears nothing and stops nobody."""
+    with contextlib.suppress(OSError):
+        sys.stderr.write(line + "\n")
+        sys.stderr.flush()
 
 
 def narrate_error(error: InfraError) -> None:

@@ -6,6 +6,8 @@ import os
 
 import pytest
 
+pytest_plugins = ["tests.slurm_cluster.fixtures"]
+
 
 @pytest.hookimpl(trylast=True)
 def pytest_sessionfinish(session: pytest.Session) -> None:

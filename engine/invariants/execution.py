@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 from engine.invariants.comparison import Comparison
 from engine.invariants.findings import Findings
 from engine.schema.evidence import RankEvidence, RunEvidence
@@ -143,8 +145,49 @@ def allocation_identity(comparison: Comparison, findings: Findings) -> None:
         _same_gpus(comparison, findings)
     else:
         _same_cores(comparison, findings)
+    _same_spread(before, after, findings)
     _world_seen(after, findings)
     _limit_stands(comparison, findings)
+
+
+def _same_spread(before: RunEvidence, after: RunEvidence, findings: Findings) -> None:
+    """Several nodes: as many machines as asked for, and as many ranks on each as in the baseline."""
+    if after.nodes < 2:
+        return
+    machines = set(after.node_names)
+    if not machines:
+        findings.unseen("the nodes that the ranks ran on")
+    elif len(machines) < after.nodes:
+        findings.fail(
+            f"runs on {len(machines)} machines instead of {after.nodes}",
+            expected=f"{after.nodes} machines",
+            observed=f"{len(machines)} machines",
+        )
+    old, new = _ranks_per_node(before), _ranks_per_node(after)
+    if old is None:
+        findings.unseen("the ranks on each node of the baseline")
+    elif new is None:
+        findings.lost("the ranks on each node")
+    elif old != new:
+        findings.fail(
+            f"spreads its ranks over the nodes as {_joined(new)} instead of {_joined(old)}",
+            expected=f"{_joined(old)} ranks",
+            observed=f"{_joined(new)} ranks",
+        )
+    else:
+        findings.passed(f"{_joined(new)} ranks on {len(new)} nodes")
+
+
+def _ranks_per_node(run: RunEvidence) -> list[int] | None:
+    """How many ranks each node ran, sorted; None where a rank's node is not known."""
+    nodes = [rank.node for rank in run.ranks]
+    if not nodes or None in nodes:
+        return None
+    return sorted(Counter(nodes).values())
+
+
+def _joined(counts: list[int]) -> str:
+    return " + ".join(map(str, counts))
 
 
 def _same_gpus(comparison: Comparison, findings: Findings) -> None:

@@ -103,9 +103,19 @@ class StudyFolder:
         return self.root / "winner.toml"
 
     @property
+    def notices(self) -> Path:
+        """What the engine said beside the journal, one JSON object a line."""
+        return self.root / "notices.jsonl"
+
+    @property
     def compile_cache(self) -> Path:
         """Compiled kernels, shared by the trials of the study."""
         return self.root / "compile_cache"
+
+    @property
+    def scheduler_log(self) -> Path:
+        """Every call of a scheduler's program, one JSON object a line."""
+        return self.root / "scheduler.jsonl"
 
     def trial(self, trial_id: str) -> Path:
         """The folder of one trial."""

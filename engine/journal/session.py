@@ -28,6 +28,13 @@ class StopRequested(Exception):
         self.reason = reason
 
 
+class Detached(BaseException):
+    """The engine leaves: its jobs run on and the study stays as it is, for `resume` to go on with.
+
+    Like an interrupt it is no error: nothing but the front end catches it.
+    """
+
+
 class StudySession:
     """The only way to change a study.
 
@@ -41,6 +48,7 @@ class StudySession:
         self.clock = clock
         self._observer = observer
         self._last_look = clock.now()
+        self._is_leaving = False
         self.epoch = lease.claim_epoch(folder.journal)
         self._heartbeat = Heartbeat(folder.journal, self.epoch, lease.HEARTBEAT_S)
         try:
@@ -78,9 +86,12 @@ class StudySession:
         """Look whether the study is still ours, and for requests; call it at least every few seconds.
 
         Raises:
+            Detached: `detach` was called.
             StopRequested: a stop request was waiting.
             StudyBusyError: another engine took the study over while this one was away.
         """
+        if self._is_leaving:
+            raise Detached
         now = self.clock.now()
         if now - self._last_look >= lease.HEARTBEAT_S:
             self._last_look = now
@@ -88,6 +99,10 @@ class StudySession:
         for request in take_requests(self.folder.requests):
             if request.kind == "stop":
                 raise StopRequested(request.reason)
+
+    def detach(self) -> None:
+        """Have the next heartbeat raise Detached; safe to call from a signal handler."""
+        self._is_leaving = True
 
     def _require_ownership(self) -> None:
         if lease.latest_epoch(self.folder.journal) == self.epoch:

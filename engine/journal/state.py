@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from engine.schema.diagnosis import Diagnosis
-from engine.schema.job import JobHandle
+from engine.schema.job import AllocationUse, JobHandle
 from engine.schema.study import (
+    AllocationUsed,
     Deployed,
     Diagnosed,
     Entry,
@@ -25,6 +27,9 @@ from engine.schema.study import (
 )
 from engine.schema.trial import Outcome, OutcomeKind, TrialKind
 
+_RECENT_WAITS = 8
+"""Trials over which the queue is remembered: it changes within hours."""
+
 
 @dataclass
 class TrialState:
@@ -33,6 +38,7 @@ class TrialState:
     proposed: TrialProposed
     proposed_at: float
     handle: JobHandle | None = None
+    submitted_at: float | None = None
     outcome: Outcome | None = None
     finished_at: float | None = None
 
@@ -60,6 +66,7 @@ class StudyState:
     plan_number: int = 0
     verdicts: tuple[FinalistVerdict, ...] | None = None
     deployed: Deployed | None = None
+    allocations: dict[str, AllocationUse] = field(default_factory=dict)
 
     def apply(self, entry: Entry) -> None:
         """Fold one entry in."""
@@ -75,9 +82,12 @@ class StudyState:
                 self.trials[proposed.trial_id] = TrialState(proposed, entry.at)
             case TrialSubmitted(trial_id=trial_id, handle=handle):
                 self.trials[trial_id].handle = handle
+                self.trials[trial_id].submitted_at = entry.at
             case TrialFinished(trial_id=trial_id, outcome=outcome):
                 self.trials[trial_id].outcome = outcome
                 self.trials[trial_id].finished_at = entry.at
+            case AllocationUsed(use=use):
+                self.allocations[use.job_id] = use
             case Diagnosed(diagnosis=diagnosis):
                 self.diagnosis = diagnosis
             case SearchEnded(reason=reason):
@@ -109,6 +119,17 @@ class StudyState:
             and trial.outcome.kind not in (OutcomeKind.VOID, OutcomeKind.CANCELLED)
             and trial.trial_id not in repeated
         ]
+
+    def queue_waits_s(self) -> list[float]:
+        """Seconds between submission and start of every trial of which both are known, by their end."""
+        finished = sorted(self.trials.values(), key=lambda trial: (trial.finished_at or 0.0, trial.trial_id))
+        outcomes = [trial.outcome for trial in finished if trial.outcome is not None]
+        return [each.queue_wait_s for each in outcomes if each.queue_wait_s is not None]
+
+    def predicted_queue_wait(self) -> float | None:
+        """Seconds that the next trial is likely to wait: the median of the recent ones; None without any."""
+        recent = self.queue_waits_s()[-_RECENT_WAITS:]
+        return statistics.median(recent) if recent else None
 
     def open_trials(self) -> list[TrialState]:
         """Trials without an outcome: running, or interrupted by a crash."""

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from engine import units
 from engine.journal.state import StudyState, TrialState
+from engine.schema.job import AllocationUse
 from engine.schema.study import FinalistVerdict
 from engine.schema.trial import Attribution, Candidate, OutcomeKind, TrialKind
 
@@ -42,6 +44,8 @@ def trial_value(trial: TrialState) -> dict[str, Any]:
         "speedup": outcome.speedup if outcome else None,
         "attribution": attribution_value(outcome.attribution) if outcome else None,
         "cost_gpu_hours": outcome.gpu_hours if outcome else None,
+        "queue_wait_s": outcome.queue_wait_s if outcome else None,
+        "nodes": list(outcome.nodes) if outcome else [],
     }
 
 
@@ -65,7 +69,10 @@ def verified_verdict(state: StudyState) -> FinalistVerdict | None:
 
 
 def gpu_hours(state: StudyState) -> dict[str, float]:
-    """GPU-hours by what became of them; verification is counted apart from the search."""
+    """GPU-hours by what became of them; verification is counted apart from the search.
+
+    `idle` are the hours of allocations that were held across trials while no trial ran in them.
+    """
     spent = dict.fromkeys(("succeeded", "failed", "cancelled", "idle", "verification"), 0.0)
     for trial in state.trials.values():
         if trial.outcome is None:
@@ -79,7 +86,33 @@ def gpu_hours(state: StudyState) -> dict[str, float]:
             spent["cancelled"] += hours
         else:
             spent["failed"] += hours
+    spent["idle"] = _idle_gpu_hours(state)
     return {"total": sum(spent.values()), **spent}
+
+
+def _idle_gpu_hours(state: StudyState) -> float:
+    """Hours of the held allocations without those of the trials in them, which count by their outcome.
+
+    A trial of which it is not known where it ran is taken to have run in them: nothing counts twice.
+    """
+    if not state.allocations:
+        return 0.0
+    held = sum(_held_gpu_hours(use, state.updated_at) for use in state.allocations.values())
+    inside = sum(
+        trial.outcome.gpu_hours
+        for trial in state.trials.values()
+        if trial.outcome
+        and (trial.outcome.allocation is None or trial.outcome.allocation in state.allocations)
+    )
+    return max(0.0, held - inside)
+
+
+def _held_gpu_hours(use: AllocationUse, now: float | None) -> float:
+    """GPU-hours of one allocation until its end, or until now where it is still held."""
+    until = use.ended_at if use.ended_at is not None else now
+    if use.started_at is None or until is None:
+        return 0.0
+    return units.gpu_hours(max(0.0, until - use.started_at), use.gpus)
 
 
 def _best_value(state: StudyState) -> dict[str, Any] | None:

@@ -20,9 +20,15 @@ Ended = Literal[
     "total_timeout",
     "cancelled",
     "launch_failed",
+    "preflight_failed",
+    "node_lost",
     "no_result",
 ]
-"""How the launcher's run ended; `no_result` = result.json is missing or cannot be read."""
+"""How the launcher's run ended.
+
+preflight_failed = the agents' checks before the launch failed; node_lost = the agent of a node vanished;
+no_result = result.json is missing or cannot be read.
+"""
 
 Count = Annotated[int, Field(ge=-(1 << 63), lt=1 << 64)]
 """An integer that the wire can carry."""
@@ -265,10 +271,40 @@ class AgentReading(Record):
     window: WindowReading | None
 
 
+class HostReading(Record):
+    """One node of the run as its agent described it; `node_rank` counts from the head, which is 0.
+
+    name: the scheduler's name of the node. reported: whether its agent was there until the end.
+    longest_gap_s: the longest pause between two ticks of that agent's loop while the launcher ran; a
+    suspended job or a stopped machine shows here. problem: what the agent's own checks found.
+    """
+
+    node_rank: Count
+    name: str | None
+    host: str | None
+    reported: bool | None
+    longest_gap_s: Number | None
+    cpus: Count | None
+    devices: Count | None
+    problem: str | None
+
+
+class SlurmIdentity(Record):
+    """The Slurm job in which the agents ran; restarts > 0 means that it was requeued."""
+
+    job_id: str | None
+    step_id: str | None
+    restarts: Count | None
+
+
 class RankEvidence(Record):
-    """One rank. `unavailable` maps a probe quantity to the reason why it cannot be seen."""
+    """One rank, on node `node` (its node rank, None = not said).
+
+    `unavailable` maps a probe quantity to the reason why it cannot be seen.
+    """
 
     rank: Count
+    node: Count | None = None
     hello: HelloRecord | None
     torch: TorchRecord | None
     unavailable: dict[str, str]
@@ -281,6 +317,13 @@ class RankEvidence(Record):
     agent: AgentReading | None
     protocol_errors: tuple[str, ...] = ()
     probe_errors: tuple[str, ...] = ()
+
+    def unix_ns(self, agent_ns: int | None) -> int | None:
+        """A moment on the clock of this rank's agent as unix time, to compare ranks of several nodes."""
+        hello = self.hello
+        if agent_ns is None or hello is None or hello.unix_ns is None or hello.arrived_ns is None:
+            return None
+        return hello.unix_ns + agent_ns - hello.arrived_ns
 
     def why_unseen(self, name: str) -> str:
         """Why the quantity `name` has no value on this rank."""
@@ -296,6 +339,7 @@ class RankEvidence(Record):
 class RunEvidence(Record):
     """One run of the training job: what was asked for, and what was seen.
 
+    `nodes` were asked for; `hosts` is what is known of each, by node rank; `slurm` is None without it.
     `ranks` holds only ranks that left any trace, sorted; `notes` names every file or record that could
     not be read. `log_first_line` is the number of the tail's first line in the log, None where it is unknown.
     """
@@ -308,6 +352,8 @@ class RunEvidence(Record):
     started_at: Number | None
     host: str | None
     launch_error: str | None
+    hosts: tuple[HostReading, ...] = ()
+    slurm: SlurmIdentity | None = None
     nodes: Count
     ranks_per_node: Count
     cpus_per_rank: Count
@@ -330,6 +376,27 @@ class RunEvidence(Record):
     def warmup_updates(self) -> int:
         """Updates before the measured window."""
         return self.total_updates - self.measured_updates
+
+    @property
+    def node_names(self) -> tuple[str, ...]:
+        """Names of the nodes by node rank; of a single one its host will do; empty where not known."""
+        named = tuple(host.name or host.host for host in self.hosts)
+        if named and None not in named:
+            return tuple(name for name in named if name is not None)
+        return (self.host,) if self.nodes == 1 and self.host is not None else ()
+
+    def node_name(self, node_rank: int | None) -> str | None:
+        """The name of one node; None where it is not known."""
+        host = next((host for host in self.hosts if host.node_rank == node_rank), None)
+        return None if host is None else host.name or host.host
+
+    def last_update_ns(self, rank: RankEvidence) -> int | None:
+        """When a rank's last update ended; comparable over the ranks of this run, None = not seen.
+
+        Agents' clocks have nothing in common, so that on several nodes it is unix time.
+        """
+        seen = rank.agent.last_update_ns if rank.agent is not None else None
+        return seen if self.nodes == 1 else rank.unix_ns(seen)
 
     def rank(self, number: int) -> RankEvidence | None:
         """The evidence of one rank, None where it left no trace."""

@@ -55,7 +55,10 @@ class Loss(enum.StrEnum):
 
 
 class JobRequest(Record):
-    """One trial to run: the launch plan lies at `spec_path`. `exclude` names nodes that must not be used."""
+    """One trial to run: the launch plan lies at `spec_path`.
+
+    `exclude` names nodes that must not be used; `nodelist` names those that it must run on, empty = any.
+    """
 
     trial_id: str
     trial_dir: str
@@ -66,6 +69,7 @@ class JobRequest(Record):
     cpus_per_rank: int
     time_limit_s: float
     exclude: tuple[str, ...] = ()
+    nodelist: tuple[str, ...] = ()
 
 
 class JobHandle(Record):

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Literal
 
+from pydantic import Field
+
 from engine.schema.base import Record
 
 
@@ -43,3 +45,4 @@ class LaunchPlan(Record):
     start_timeout_s: float
     update_timeout_s: float
     total_timeout_s: float
+    srun_args: list[str] = Field(default_factory=list)

@@ -9,7 +9,7 @@ from pydantic import Field
 
 from engine.schema.base import Record
 from engine.schema.diagnosis import Diagnosis
-from engine.schema.job import JobHandle
+from engine.schema.job import AllocationUse, JobHandle
 from engine.schema.trial import Candidate, InvariantResult, Outcome, TrialKind
 
 
@@ -59,6 +59,7 @@ class StudyOptions(Record):
     patches: Literal["off", "ask", "auto"]
     deploy_to: str | None = None
     single_trial: bool = False
+    on_event: str | None = None
 
 
 class StudyCreated(Record):
@@ -84,15 +85,19 @@ class EpochStarted(Record):
 
 
 class StageEntered(Record):
-    """The study moved on, or stopped."""
+    """The study moved on, or stopped; `exit_code` is the engine's where the stage is failed or stopped."""
 
     event: Literal["stage_entered"] = "stage_entered"
     stage: Stage
     note: str | None = None
+    exit_code: int | None = None
 
 
 class TrialProposed(Record):
-    """A trial was decided; nothing runs yet. `pair` is the block of a verification trial."""
+    """A trial was decided; nothing runs yet.
+
+    `pair` is the block of a verification trial; `nodelist` names the nodes that it must run on.
+    """
 
     event: Literal["trial_proposed"] = "trial_proposed"
     trial_id: str
@@ -103,6 +108,7 @@ class TrialProposed(Record):
     predicted: Prediction | None = None
     pair: int | None = None
     retry_of: str | None = None
+    nodelist: tuple[str, ...] = ()
     total_updates: int
     measured_updates: int
 
@@ -121,6 +127,13 @@ class TrialFinished(Record):
     event: Literal["trial_finished"] = "trial_finished"
     trial_id: str
     outcome: Outcome
+
+
+class AllocationUsed(Record):
+    """What an allocation that is held across trials has cost so far; the last one of a job counts."""
+
+    event: Literal["allocation_used"] = "allocation_used"
+    use: AllocationUse
 
 
 class Diagnosed(Record):
@@ -188,6 +201,7 @@ Event = Annotated[
     | TrialProposed
     | TrialSubmitted
     | TrialFinished
+    | AllocationUsed
     | Diagnosed
     | SearchEnded
     | VerificationPlanned

@@ -94,6 +94,7 @@ class SlurmSection(Record):
     mem: str | None = None
     time_limit_min: PositiveInt = 60
     extra: dict[str, str | int | bool] = {}
+    srun_args: list[str] = []
     mode: Literal["per-trial", "held"] = "per-trial"
     parallel_trials: PositiveInt = 1
     min_poll_s: PositiveFloat = 10.0

@@ -6,6 +6,7 @@ import enum
 from typing import Literal
 
 from engine.schema.base import Record, Scalar
+from engine.schema.job import Loss, SchedulerFacts
 
 
 class TrialKind(enum.StrEnum):
@@ -155,7 +156,14 @@ class Measurement(Record):
 
 
 class Outcome(Record):
-    """Everything a finished trial says, in one line of the journal."""
+    """Everything a finished trial says, in one line of the journal.
+
+    nodes: names of the nodes it ran on, by node rank; empty = not known.
+    suspect_nodes: those among them that may be the cause where infrastructure broke the trial.
+    allocation: the scheduler's job it ran in, which may hold other trials too; None without a scheduler.
+    scheduler: what the scheduler last said of that job; loss: why a job left no result.
+    queue_wait_s: from the submission to the start, seconds; None where either is not known.
+    """
 
     kind: OutcomeKind
     truncated: bool = False
@@ -166,3 +174,9 @@ class Outcome(Record):
     warnings: tuple[str, ...] = ()
     wall_s: float
     gpu_hours: float
+    nodes: tuple[str, ...] = ()
+    suspect_nodes: tuple[str, ...] = ()
+    allocation: str | None = None
+    scheduler: SchedulerFacts | None = None
+    loss: Loss | None = None
+    queue_wait_s: float | None = None

@@ -132,9 +132,8 @@ def thompson_choice(models: FittedModels, scored: Scored, rng: np.random.Generat
 def with_fantasies(search: SearchInput, models: FittedModels) -> FittedModels:
     """The models as if every running trial had measured its prediction, so that parallel trials differ."""
     speed = models.speed
-    rows = models.lattice.rows(search.pending)
-    for features in models.encoder.encode(rows):
-        speed = speed.add(features, float(speed.predict(features[None, :]).mean[0]))
+    for features in models.encoder.encode(models.lattice.rows(search.pending)):
+        speed = speed.fantasise(features)
     return replace(models, speed=speed)
 
 

@@ -74,6 +74,10 @@ class Exclusions:
             free &= ~_holds(rows, suspect)
         return free
 
+    def explains_all(self, rows: Rows) -> bool:
+        """Whether one excluded set is in every row; where each has another, something else breaks them."""
+        return any(bool(np.all(_holds(rows, suspect))) for suspect in self.confirmed)
+
     def p_compatible(self, rows: Rows) -> FloatArray:
         """P(no conflict), shape (n,): exactly 0 for excluded sets only."""
         chance = np.ones(rows.shape[0])

@@ -136,7 +136,7 @@ def _escalated(decision: _Decision) -> _Choice | None:
 def _refined(decision: _Decision) -> _Choice | None:
     """In the last third, every other trial changes one parameter of the incumbent."""
     search = decision.search
-    if search.budget.progress < LAST_THIRD or len(search.searched) % 2:
+    if search.budget.progress < LAST_THIRD or (len(search.searched) + len(search.pending)) % 2:
         return None
     single = changes(decision.scored.rows, decision.incumbent).sum(axis=1) == 1
     index = decision.scored.best(np.asarray(single, dtype=np.bool_))

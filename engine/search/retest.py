@@ -51,7 +51,9 @@ def next_retest(
     """The short run that is worth more than the best open trial; None when none is."""
     ran = sum(seen.trial_kind is TrialKind.RETEST for seen in search.observations if seen.visible)
     allowed = 1 + _RETESTS_PER_TRIAL * len(search.searched)
-    if not exclusions.causes or ran >= allowed or search.budget.progress > _LAST_RETEST or search.pending:
+    # One at a time: the next one depends on what this one tells.
+    too_late = search.budget.progress > _LAST_RETEST
+    if not exclusions.causes or ran >= allowed or too_late or search.is_retesting:
         return None
     open_best = float(np.max(scored.score, initial=-math.inf))
     for cause in exclusions.causes:

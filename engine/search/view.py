@@ -149,6 +149,7 @@ class SearchInput:
         full_trial_gpu_hours: Expected price of a trial before the first has ended.
         wait_gpu_hours: Price of queueing for one trial.
         pending: Candidates that are running now.
+        is_retesting: Whether one of them is a short run that looks for a conflict.
         members: Where not None, the only configurations that exist (a table of measured ones).
     """
 
@@ -167,6 +168,7 @@ class SearchInput:
     full_trial_gpu_hours: float = 1.0
     wait_gpu_hours: float = 0.0
     pending: tuple[Candidate, ...] = ()
+    is_retesting: bool = False
     members: tuple[Mapping[str, Scalar], ...] | None = None
 
     @property

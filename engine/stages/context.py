@@ -3,26 +3,23 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from engine.errors import InfrastructureError
-from engine.invariants.check import worth_repeating
+from engine.errors import InfraError, StudyBusyError
 from engine.journal.session import StudySession
 from engine.journal.state import StudyState, TrialState
 from engine.ports import Clock, JobExecutor
 from engine.schema.study import Prediction, StudyCreated, TrialProposed
-from engine.schema.trial import Candidate, Outcome, OutcomeKind, TrialKind
+from engine.schema.trial import Candidate, OutcomeKind, TrialKind
+from engine.stages.flight import Flight
+from engine.stages.hooks import SILENT, Hooks
+from engine.stages.repetition import is_void, owed
+from engine.stages.streak import StudyPaused, crash_streak, pause_note
 from engine.task.load import Task
 from engine.trial.runner import TrialRunner
 
-VOID_RETRIES = 2
-"""A trial that infrastructure broke is run again this often."""
-
-DISTURBED_RETRIES = 2
-"""A run that fails nothing but statistical invariants is repeated this often before it counts."""
-
-OPEN_RETRIES = 1
-"""A failure whose blame is open (a hang, SIGBUS, a bare SIGKILL) is repeated this often before it counts."""
+SEARCH_KINDS = (TrialKind.SEARCH, TrialKind.RETEST)
+"""What the search stage runs."""
 
 _PREFIX = {
     TrialKind.BASELINE: "b",
@@ -37,13 +34,19 @@ _MINIMUM_WARMUP = 1
 
 @dataclass(frozen=True)
 class StudyContext:
-    """One running study."""
+    """One running study; `already_finished` are the trials that had an outcome when this engine began."""
 
     session: StudySession
     task: Task
     executor: JobExecutor
     clock: Clock
     runner: TrialRunner
+    hooks: Hooks = SILENT
+    already_finished: frozenset[str] = field(init=False)
+
+    def __post_init__(self) -> None:
+        finished = [trial.trial_id for trial in self.state.trials.values() if trial.outcome is not None]
+        object.__setattr__(self, "already_finished", frozenset(finished))
 
     @property
     def state(self) -> StudyState:
@@ -71,63 +74,109 @@ class StudyContext:
         predicted: Prediction | None = None,
         pair: int | None = None,
         retry_of: str | None = None,
+        nodelist: tuple[str, ...] = (),
     ) -> TrialState:
-        """Run one candidate to its outcome.
-
-        A run that infrastructure broke is repeated up to VOID_RETRIES times, one that a disturbed machine may
-        have spoiled up to DISTURBED_RETRIES times, one whose failure is not clearly the candidate's
-        OPEN_RETRIES times.
+        """Run one candidate to its outcome, with the repetitions of engine/stages/repetition.py.
 
         Raises:
             InfrastructureError: VOID_RETRIES repetitions were void too.
+            StudyPaused: the last runs of this kind all failed alike.
             StopRequested: a person asked to stop; the trial is recorded as cancelled.
         """
-        void = disturbed = unclear = 0
-        while True:
-            proposed = self._proposal(kind, candidate, origin, reason, predicted, pair, retry_of)
-            self.session.record(proposed)
-            trial = self.state.trials[proposed.trial_id]
-            outcome = self.runner.run(trial)
-            if outcome.kind is OutcomeKind.VOID:
-                void += 1
-                if void > VOID_RETRIES:
-                    raise self._broken(trial)
-            elif _is_unclear(outcome):
-                unclear += 1
-                if unclear > OPEN_RETRIES:
-                    return trial
-            else:
-                disturbed += 1
-                if disturbed > DISTURBED_RETRIES or not worth_repeating(outcome.invariants):
-                    return trial
-            retry_of = proposed.trial_id
-
-    def repeat_interrupted(self) -> None:
-        """Run the last trial again where an earlier engine died before it could do so."""
-        last = next(reversed(self.state.trials.values()), None)
-        if last is None or last.outcome is None or last.proposed.kind is TrialKind.MANUAL:
-            return
-        is_open = _is_unclear(last.outcome) or worth_repeating(last.outcome.invariants)
-        if is_open and last.proposed.retry_of is None:
-            asked = last.proposed
-            self.run_trial(
-                asked.kind,
-                asked.candidate,
-                origin=asked.origin,
-                reason=asked.reason,
-                predicted=asked.predicted,
-                pair=asked.pair,
-                retry_of=asked.trial_id,
+        flight = self.flight()
+        with flight.guard():
+            proposed = self.propose(
+                kind,
+                candidate,
+                origin=origin,
+                reason=reason,
+                predicted=predicted,
+                pair=pair,
+                retry_of=retry_of,
+                nodelist=nodelist,
             )
+            ended = flight.launch(proposed)
+            while not ended:
+                ended = flight.wait()
+        if flight.problem is not None:
+            raise flight.problem
+        row = crash_streak(self.new_trials(kind))
+        if row is not None:
+            raise StudyPaused(pause_note(row, self.session.folder.root))
+        return ended[0]
 
-    def _broken(self, trial: TrialState) -> InfrastructureError:
-        attribution = trial.outcome.attribution if trial.outcome else None
-        cause = attribution.cause if attribution else "no cause known"
-        return InfrastructureError(
-            f"trial {trial.trial_id} was broken {1 + VOID_RETRIES} times by infrastructure: {cause}",
-            file=str(self.session.folder.trial(trial.trial_id)),
-            hint="mend the cause, then `infrarsi resume` the study",
+    def flight(self, slots: int = 1) -> Flight:
+        """An empty flight of this study."""
+        return Flight(self.session, self.runner, self.propose_again, slots)
+
+    def propose(
+        self,
+        kind: TrialKind,
+        candidate: Candidate,
+        *,
+        origin: str,
+        reason: str,
+        predicted: Prediction | None = None,
+        pair: int | None = None,
+        retry_of: str | None = None,
+        nodelist: tuple[str, ...] = (),
+    ) -> TrialState:
+        """Write down that a trial is wanted; nothing runs yet."""
+        proposed = self._proposal(kind, candidate, origin, reason, predicted, pair, retry_of)
+        if nodelist:
+            proposed = proposed.model_copy(update={"nodelist": nodelist})
+        self.session.record(proposed)
+        return self.state.trials[proposed.trial_id]
+
+    def propose_again(self, trial: TrialState) -> TrialState:
+        """Write down that a finished trial is repeated; after a broken run any node will do."""
+        asked = trial.proposed
+        return self.propose(
+            asked.kind,
+            asked.candidate,
+            origin=asked.origin,
+            reason=asked.reason,
+            predicted=asked.predicted,
+            pair=asked.pair,
+            retry_of=asked.trial_id,
+            nodelist=() if is_void(trial) else asked.nodelist,
         )
+
+    def new_trials(self, *kinds: TrialKind) -> list[TrialState]:
+        """Trials of some kinds that ended, or will end, under this engine."""
+        return [trial for trial in self.state.of_kind(*kinds) if trial.trial_id not in self.already_finished]
+
+    def give_back(self) -> None:
+        """Release what is held between trials and note what it has cost; a failure is told, never raised."""
+        try:
+            self.executor.release()
+            self.runner.record_usage()
+        except StudyBusyError:
+            raise
+        except InfraError as error:
+            self.hooks.say(f"a held allocation may still be there: {error}")
+
+    def recover(self) -> None:
+        """End what an earlier engine left open; trials of a search that goes on are left to it."""
+        if not any(self.is_searching(trial) for trial in self.state.open_trials()):
+            self.runner.settle_open_trials()
+        for trial in owed(self.state):
+            if not self.is_searching(trial):
+                asked = trial.proposed
+                self.run_trial(
+                    asked.kind,
+                    asked.candidate,
+                    origin=asked.origin,
+                    reason=asked.reason,
+                    predicted=asked.predicted,
+                    pair=asked.pair,
+                    retry_of=asked.trial_id,
+                    nodelist=asked.nodelist,
+                )
+
+    def is_searching(self, trial: TrialState) -> bool:
+        """Whether a trial belongs to the search, and that is not over."""
+        return self.state.search_ended is None and trial.proposed.kind in SEARCH_KINDS
 
     def _proposal(
         self,
@@ -170,12 +219,6 @@ class StudyContext:
         outcomes = [trial.outcome for trial in self.state.of_kind(kind)]
         completed = sum(each is not None and each.kind is OutcomeKind.COMPLETED for each in outcomes)
         return (_coin(self.created.nonce, kind) + completed) % 2
-
-
-def _is_unclear(outcome: Outcome) -> bool:
-    """Whether a run failed and neither the candidate nor anything else is plainly to blame."""
-    why = outcome.attribution
-    return outcome.kind is OutcomeKind.FAILED and why is not None and why.blame_candidate is None
 
 
 def _coin(nonce: str, name: str) -> int:

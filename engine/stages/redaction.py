@@ -18,11 +18,13 @@ class Redactor:
 
     Args:
         folders: Folders with a meaning, as (path, pseudonym), for instance the study's.
+        hosts: Names of machines, as (name, pseudonym); a domain after a name goes with it.
     """
 
-    def __init__(self, folders: Sequence[tuple[Path, str]]) -> None:
+    def __init__(self, folders: Sequence[tuple[Path, str]], hosts: Sequence[tuple[str, str]] = ()) -> None:
         known = sorted(((str(path), name) for path, name in folders), key=lambda pair: -len(pair[0]))
         self._literal = [(text, name) for text, name in known if len(text) > 1]
+        self._hosts = [(name, pseudonym) for name, pseudonym in hosts if name]
         self._words = [(socket.gethostname(), "<host>"), (_user(), "<user>")]
 
     def text(self, text: str) -> str:
@@ -30,6 +32,8 @@ class Redactor:
         for literal, name in self._literal:
             text = text.replace(literal, name)
         text = _PATH.sub(lambda match: _shorten(match[0]), text)
+        for host, name in self._hosts:
+            text = re.sub(rf"(?<![\w-]){re.escape(host)}(?:\.[a-zA-Z][\w-]*)*(?![\w-])", name, text)
         for word, name in self._words:
             if len(word) > 1:
                 text = re.sub(rf"(?<![\w-]){re.escape(word)}(?![\w-])", name, text)

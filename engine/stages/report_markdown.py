@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+import statistics
 from collections.abc import Iterable
 
+from engine.diagnosis.nodes import NodeReport, Slowdown, node_reports
 from engine.journal.state import StudyState, TrialState
 from engine.journal.summary import gpu_hours, verified_verdict
 from engine.schema.diagnosis import Diagnosis
@@ -32,6 +34,7 @@ def render_report(study: StudyContext) -> str:
         _failures(state),
         _effects(study),
         _cost(state),
+        _nodes(state),
         _repeat(study),
     ]
     return "\n\n".join(section for section in sections if section) + "\n"
@@ -216,9 +219,51 @@ def _effects(study: StudyContext) -> str:
 def _cost(state: StudyState) -> str:
     spent = gpu_hours(state)
     rows = [(name, f"{hours:.4f}") for name, hours in spent.items()]
-    return "## Cost\n\nGPU-hours by what became of them; on CPU tasks a GPU is a rank.\n\n" + table(
-        ("what", "GPU-hours"), rows
+    text = "## Cost\n\nGPU-hours by what became of them; on CPU tasks a GPU is a rank."
+    if state.allocations:
+        text += f" Idle: {len(state.allocations)} held allocations while no trial ran in them."
+    text += "\n\n" + table(("what", "GPU-hours"), rows)
+    waits = state.queue_waits_s() if state.created and state.created.options.executor == "slurm" else []
+    if waits:
+        text += (
+            f"\n\nMedian wait in the queue: {statistics.median(waits):.0f} s a trial, "
+            f"at most {max(waits):.0f} s ({len(waits)} trials)."
+        )
+    return text
+
+
+def _nodes(state: StudyState) -> str:
+    """How the nodes behaved; nothing where one machine without fault ran everything."""
+    reports = node_reports(state)
+    if len(reports) < 2 and all(report.verdict == "ok" and not report.voids for report in reports):
+        return ""
+    rows = [
+        (
+            report.name,
+            report.trials,
+            report.voids,
+            "not comparable" if report.slowdown is None else f"{1.0 / (1.0 + report.slowdown.share):.3f}×",
+            "" if report.slowdown is None else _speeds(report.slowdown),
+            _node_verdict(report),
+        )
+        for report in reports
+    ]
+    return "## Nodes\n\nSpeed against the other nodes, from runs of the same configurations.\n\n" + table(
+        ("node", "trials", "void", "speed", "99 % interval", "verdict"), rows
     )
+
+
+def _speeds(slowdown: Slowdown) -> str:
+    return f"{1.0 / (1.0 + slowdown.high):.3f} to {1.0 / (1.0 + slowdown.low):.3f}"
+
+
+def _node_verdict(report: NodeReport) -> str:
+    words: str = report.verdict
+    if report.failures_in_a_row:
+        words += f", {report.failures_in_a_row} failures in a row"
+    if report.excluded:
+        words += ", no longer used"
+    return f"{words} ({report.note})" if report.note else words
 
 
 def _repeat(study: StudyContext) -> str:

@@ -6,7 +6,9 @@ from pathlib import Path
 
 import tomli_w
 
+from engine.diagnosis.nodes import node_values
 from engine.durable import write_json, write_text
+from engine.journal.state import StudyState
 from engine.journal.summary import summarise, verified_verdict
 from engine.schema.study import Stage, StageEntered
 from engine.schema.trial import Candidate
@@ -46,7 +48,9 @@ def write_report(study: StudyContext) -> None:
     folder = study.session.folder
     summary = summarise(study.state, folder.root.name)
     summary["verification"] = [verdict.model_dump(mode="json") for verdict in study.state.verdicts or ()]
-    redactor = Redactor([(folder.root, "<study>"), (Path(study.created.project), "<project>")])
+    summary["nodes"] = node_values(study.state)
+    names = [(name, f"node-{number}") for number, name in enumerate(_machines(study.state), 1)]
+    redactor = Redactor([(folder.root, "<study>"), (Path(study.created.project), "<project>")], names)
     write_json(folder.report_json, redactor.value(summary))
     write_text(folder.report_markdown, redactor.text(render_report(study)))
     verdict = verified_verdict(study.state)
@@ -58,3 +62,18 @@ def write_report(study: StudyContext) -> None:
             "speedup_ci": list(verdict.speedup_ci or ()),
         }
         write_text(folder.winner, tomli_w.dumps(winner))
+
+
+def _machines(state: StudyState) -> list[str]:
+    """Every node that an outcome names, by its first use."""
+    outcomes = [trial.outcome for trial in state.trials.values() if trial.outcome is not None]
+    names = [
+        name
+        for outcome in outcomes
+        for name in (
+            *outcome.nodes,
+            *outcome.suspect_nodes,
+            *(outcome.scheduler.nodes if outcome.scheduler is not None else ()),
+        )
+    ]
+    return list(dict.fromkeys(names))

@@ -3,31 +3,36 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from engine.advisor.permitted import is_permitted
 from engine.advisor.rules import advise
 from engine.invariants.check import worth_repeating
 from engine.journal.state import StudyState, TrialState
+from engine.journal.summary import gpu_hours as hours_by_use
 from engine.mechanisms.record import Mechanism
 from engine.mechanisms.table import load_mechanisms
 from engine.schema.task import TaskFile
 from engine.schema.trial import FailureKind, OutcomeKind, TrialKind
+from engine.search.exclusion import find_exclusions
 from engine.search.ideas import effects_of, suggestions_of
+from engine.search.lattice import build_lattice
 from engine.search.view import Budget, Observation, SearchInput
 from engine.stages.context import StudyContext
 from engine.task.load import Task
 from engine.task.space import ParameterSpace
 from engine.trial.attribution.bound import censored_bound_gib
 from engine.trial.measure import effective_step_time, mean_step_time
+from engine.units import gpu_hours
 
 _SHOWN = (TrialKind.BASELINE, TrialKind.SEARCH, TrialKind.RETEST)
 
 
 def search_input(study: StudyContext) -> SearchInput:
-    """What the next decision depends on."""
+    """What the next decision depends on; trials in flight are part of it."""
     state, settings = study.state, study.task.settings
+    running = [trial for trial in state.open_trials() if study.is_searching(trial)]
     diagnosis = state.diagnosis
     if diagnosis is None:
         raise AssertionError("the search follows the diagnosis")
@@ -47,6 +52,9 @@ def search_input(study: StudyContext) -> SearchInput:
         memory_limit_gib=settings.allocation.memory_limit_gib,
         headroom=settings.constraints.memory_headroom,
         full_trial_gpu_hours=_baseline_cost(state),
+        wait_gpu_hours=_waiting_price(study),
+        pending=tuple(trial.proposed.candidate for trial in running),
+        is_retesting=any(trial.proposed.kind is TrialKind.RETEST for trial in running),
     )
 
 
@@ -59,8 +67,23 @@ def observations(state: StudyState, settings: TaskFile) -> list[Observation]:
 
 
 def spent_gpu_hours(state: StudyState) -> float:
-    """GPU-hours of all trials so far, failures included."""
-    return sum(trial.outcome.gpu_hours for trial in state.trials.values() if trial.outcome)
+    """GPU-hours of all trials so far, failures and the idle hours of held allocations included."""
+    trials = sum(trial.outcome.gpu_hours for trial in state.trials.values() if trial.outcome)
+    return trials + hours_by_use(state)["idle"]
+
+
+def committed_gpu_hours(state: StudyState) -> float:
+    """What the trials in flight will cost, should each be as dear as the dearest so far."""
+    dearest = max((trial.outcome.gpu_hours for trial in state.trials.values() if trial.outcome), default=0.0)
+    return len(state.open_trials()) * dearest
+
+
+def is_known_conflict(study: StudyContext, failed: Sequence[TrialState]) -> bool:
+    """Whether one combination that is confirmed not to work explains all of some failures."""
+    search = search_input(study)
+    lattice = build_lattice(search)
+    rows = lattice.rows([trial.proposed.candidate for trial in failed])
+    return find_exclusions(search, lattice).explains_all(rows)
 
 
 def _observation(trial: TrialState, settings: TaskFile, reference: float | None) -> Observation:
@@ -127,7 +150,9 @@ def _permitted(task: Task, mechanisms: Mapping[str, Mechanism]) -> ParameterSpac
 
 def _budget(study: StudyContext) -> Budget:
     options, state = study.created.options, study.state
-    done = len(state.counted(TrialKind.SEARCH))
+    running = [trial for trial in state.open_trials() if trial.proposed.kind is TrialKind.SEARCH]
+    done = len(state.counted(TrialKind.SEARCH)) + len(running)
+    spent = spent_gpu_hours(state) + committed_gpu_hours(state)
     allowed = None
     if options.gpu_hours is not None:
         allowed = options.gpu_hours * (1.0 - study.task.settings.budget.verification_share)
@@ -135,10 +160,16 @@ def _budget(study: StudyContext) -> Budget:
         trials=options.trials,
         trials_left=None if options.trials is None else max(0, options.trials - done),
         gpu_hours=allowed,
-        gpu_hours_left=None if allowed is None else max(0.0, allowed - spent_gpu_hours(state)),
+        gpu_hours_left=None if allowed is None else max(0.0, allowed - spent),
     )
 
 
 def _baseline_cost(state: StudyState) -> float:
     costs = [trial.outcome.gpu_hours for trial in state.of_kind(TrialKind.BASELINE) if trial.outcome]
     return sum(costs) / len(costs) if costs else 1.0
+
+
+def _waiting_price(study: StudyContext) -> float:
+    """A turn in the queue, charged as if the allocation stood idle: a trial that fails wastes one too."""
+    wait_s = study.state.predicted_queue_wait() if study.created.options.executor == "slurm" else None
+    return 0.0 if wait_s is None else gpu_hours(wait_s, study.task.settings.allocation.world_size)

@@ -7,6 +7,7 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from engine.diagnosis.nodes import excluded_nodes
 from engine.invariants.check import verifiable
 from engine.journal.state import TrialState
 from engine.models.noise import NoiseEstimate
@@ -47,6 +48,7 @@ def complete_verification(study: StudyContext) -> None:
         raise AssertionError("a verification is planned before it is run")
     for pair in range(plan.pairs):
         _run_block(study, plan, pair)
+    study.give_back()  # what follows is writing and deploying
     study.session.record(VerificationDone(verdicts=judge(study, plan)))
 
 
@@ -62,7 +64,27 @@ def _run_block(study: StudyContext, plan: VerificationPlanned, pair: int) -> Non
                 origin=_origin(study.state.plan_number, role),
                 reason="independent re-run",
                 pair=pair,
+                nodelist=_same_nodes(study),
             )
+
+
+def _same_nodes(study: StudyContext) -> tuple[str, ...]:
+    """The nodes that the pairs run on: those of the last run that this plan measured, so that pairs compare.
+
+    A held allocation and a single machine have no others to offer. Where a node broke, its trial is repeated
+    on any, and the rest follows there.
+    """
+    if study.created.options.executor == "local" or study.task.settings.slurm.mode == "held":
+        return ()
+    mark = f"verification-{study.state.plan_number}:"
+    trials = [
+        trial
+        for trial in study.state.counted(TrialKind.VERIFICATION)
+        if trial.proposed.origin.startswith(mark) and _measured(trial) is not None
+    ]
+    last = max(trials, key=lambda trial: trial.finished_at or 0.0, default=None)
+    nodes = last.outcome.nodes if last is not None and last.outcome else ()
+    return () if set(nodes) & set(excluded_nodes(study.state)) else nodes
 
 
 def _origin(plan_number: int, role: int) -> str:

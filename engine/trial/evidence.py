@@ -23,7 +23,7 @@ from engine.schema.evidence import (
     WindowReading,
 )
 from engine.schema.plan import LaunchPlan
-from engine.trial import probe_records
+from engine.trial import host_records, probe_records
 from engine.trial.json_fields import Fields, Notes, clean_text, integer, parse_object
 
 LOG_NAME = "launcher.log"
@@ -62,6 +62,8 @@ def read_evidence(trial_dir: Path, plan: LaunchPlan) -> RunEvidence:
         started_at=None if result is None else result.number("started_at"),
         host=None if result is None else result.text("host"),
         launch_error=None if result is None else result.text("launch_error"),
+        hosts=() if result is None else host_records.read_hosts(result),
+        slurm=None if result is None else host_records.read_slurm(result),
         nodes=plan.nodes,
         ranks_per_node=plan.ranks_per_node,
         cpus_per_rank=plan.cpus_per_rank,
@@ -257,6 +259,7 @@ def _read_rank(trial_dir: Path, rank: int, entry: Fields | None) -> RankEvidence
     agent = _agent_reading(sources)
     return RankEvidence(
         rank=rank,
+        node=next((node for fields in sources if (node := fields.integer("node")) is not None), None),
         hello=builder.values.get("hello"),
         torch=builder.values.get("torch"),
         unavailable=builder.unavailable,

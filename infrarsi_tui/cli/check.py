@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from argparse import Namespace
 from typing import Any
 
@@ -13,12 +14,13 @@ from infrarsi_tui.streams import emit_json, emit_text
 def check(arguments: Namespace) -> int:
     """Validate a task file."""
     task = load_task(arguments.task)
-    value = describe(task)
+    value = describe(task) | _slurm(task, arguments.executor)
     if arguments.json:
         emit_json(value)
     else:
         emit_text(_words(value))
-    return ExitCode.DONE
+    is_refused = value["test_only"] is not None and not value["test_only"]["ok"]
+    return ExitCode.USAGE if is_refused and arguments.executor == "slurm" else ExitCode.DONE
 
 
 def describe(task: Task) -> dict[str, Any]:
@@ -53,6 +55,19 @@ def describe(task: Task) -> dict[str, Any]:
     }
 
 
+def _slurm(task: Task, executor: str | None) -> dict[str, Any]:
+    """The script of a trial and what Slurm says to it; both None where trials run on this machine."""
+    wanted = executor or ("slurm" if "slurm" in task.settings.model_fields_set else "local")
+    if wanted != "slurm":
+        return {"submission_script": None, "test_only": None}
+    from infrarsi_tui.cluster import ask_slurm, preview
+    from infrarsi_tui.composition import default_out
+
+    script = preview(task, default_out(task).resolve())
+    answer = ask_slurm(script)
+    return {"submission_script": script, "test_only": None if answer is None else dataclasses.asdict(answer)}
+
+
 def _words(value: dict[str, Any]) -> str:
     allocation = value["allocation"]
     lines = [
@@ -69,5 +84,18 @@ def _words(value: dict[str, Any]) -> str:
         )
         lines.append(f"    {parameter['mechanism']:<{width}}  {shown}")
     lines.append("  [x] = the value of the unchanged job")
+    lines += _slurm_words(value)
     lines += [f"  warning: {warning}" for warning in value["warnings"]]
     return "\n".join(lines)
+
+
+def _slurm_words(value: dict[str, Any]) -> list[str]:
+    script, answer = value["submission_script"], value["test_only"]
+    if script is None:
+        return []
+    lines = ["  submission script", *(f"    {line}" for line in script.splitlines())]
+    if answer is None:
+        return [*lines, "  sbatch --test-only: not asked, sbatch is not on PATH here"]
+    lines += ["  sbatch --test-only: " + ("accepted" if answer["ok"] else "REFUSED")]
+    lines += [f"    {line}" for line in answer["text"].splitlines()]
+    return lines if answer["hint"] is None else [*lines, f"  hint: {answer['hint']}"]

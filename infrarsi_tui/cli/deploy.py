@@ -28,7 +28,7 @@ def deploy_command(arguments: Namespace) -> int:
         state = replay(read_entries(folder.journal))
         done = deploy(folder, load_task(folder.task_file), state, arguments.to, dry_run=True)
     else:
-        with existing_study(arguments.study, None) as study:
+        with existing_study(arguments.study, None, runs_trials=False) as study:
             done = deploy(folder, study.task, study.state, arguments.to, dry_run=False)
             study.session.record(Deployed(target=done.target, branch=done.branch, commits=done.commits))
     _show(done, arguments)

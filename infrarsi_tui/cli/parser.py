@@ -9,6 +9,7 @@ from typing import Any, NoReturn
 
 from engine.errors import UsageError
 
+EXECUTORS = ("local", "slurm")
 DISPLAYS = ("auto", "tui", "plain", "log", "none")
 
 
@@ -31,6 +32,7 @@ def build_parser(version: str) -> Parser:
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", parser_class=Parser)
     _add_task_commands(commands)
     _add_study_commands(commands)
+    _add_doctor(commands)
     return parser
 
 
@@ -46,15 +48,21 @@ def _command(
 def _add_task_commands(commands: argparse._SubParsersAction[Parser]) -> None:
     check, _ = _command(commands, "check", "Validate a task file; submit nothing")
     _task(check)
+    check.add_argument(
+        "--executor", choices=EXECUTORS, help="slurm: show and test the script of a trial; default: [slurm]"
+    )
     run, _ = _command(commands, "run", "All five stages on a task")
     _task(run)
     _study_options(run)
-    run.add_argument("--trials", type=_positive, metavar="N", help="search trials at most")
-    run.add_argument("--gpu-hours", type=_positive_float, metavar="H", help="GPU-hours at most")
-    run.add_argument("--deadline", type=_deadline, metavar="ISO", help="stop searching at this time")
-    run.add_argument("--advisor", choices=("rules", "claude", "none"), help="who proposes ideas")
-    run.add_argument("--patches", choices=("off", "ask", "auto"), help="code patches by the advisor")
-    run.add_argument("--deploy", type=Path, metavar="DIR", help="apply the verified winner to this folder")
+    _run_options(run)
+    submit, _ = _command(
+        commands, "submit", "Unattended: the engine runs as a small Slurm job and survives logout"
+    )
+    _task(submit)
+    _study_options(submit)
+    submit.set_defaults(executor="slurm")
+    _run_options(submit)
+    _engine_options(submit)
     diagnose, _ = _command(commands, "diagnose", "Measure the unchanged job: phases, memory, noise")
     _task(diagnose)
     _study_options(diagnose)
@@ -82,8 +90,13 @@ def _add_study_commands(commands: argparse._SubParsersAction[Parser]) -> None:
         ("resume", "Go on with a study that was stopped or killed"),
     ):
         command, _ = _command(commands, name, summary)
+        command.epilog = "A study that another engine works on is watched instead (with --json: exit code 3)."
         _study(command)
         _display(command)
+    attach, _ = _command(commands, "attach", "Watch a study that another process runs")
+    attach.epilog = "Ends with the engine, and with its exit code. Ctrl-C ends the watching only."
+    _study(attach)
+    _display(attach)
     status, _ = _command(commands, "status", "Where a study stands")
     _study(status)
     stop, _ = _command(commands, "stop", "End a running study; what was measured stays")
@@ -92,6 +105,18 @@ def _add_study_commands(commands: argparse._SubParsersAction[Parser]) -> None:
     _study(deploy)
     deploy.add_argument("--to", type=Path, required=True, metavar="DIR", help="a clean git working tree")
     deploy.add_argument("--dry-run", action="store_true", help="show the commits, change nothing")
+
+
+def _add_doctor(commands: argparse._SubParsersAction[Parser]) -> None:
+    doctor, _ = _command(commands, "doctor", "Look at cluster, machine, disk and terminal; change nothing")
+    doctor.add_argument("--partition", metavar="P", help="partition to look at; default: the cluster's")
+    doctor.add_argument(
+        "--study-dir", type=Path, metavar="DIR", help="where studies will lie; default: as of run"
+    )
+    doctor.add_argument("--internet", action="store_true", help="also try to reach api.anthropic.com")
+    doctor.add_argument(
+        "--on-node", action="store_true", help="also look at a node, by one short job on a CPU"
+    )
 
 
 def _task(command: Parser) -> None:
@@ -108,7 +133,10 @@ def _display(command: Parser) -> None:
 
 def _study_options(command: Parser) -> None:
     command.add_argument(
-        "--executor", choices=("local",), default="local", help="where trials run: local = this machine"
+        "--executor",
+        choices=EXECUTORS,
+        default="local",
+        help="where trials run: local = this machine, slurm = jobs on the cluster",
     )
     command.add_argument("--out", type=Path, metavar="DIR", help="the study folder to make")
     command.add_argument(
@@ -116,6 +144,43 @@ def _study_options(command: Parser) -> None:
     )
     command.add_argument("--seed", type=_natural, metavar="N", help="seed of the search")
     _display(command)
+
+
+def _run_options(command: Parser) -> None:
+    command.add_argument("--trials", type=_positive, metavar="N", help="search trials at most")
+    command.add_argument("--gpu-hours", type=_positive_float, metavar="H", help="GPU-hours at most")
+    command.add_argument("--deadline", type=_deadline, metavar="ISO", help="stop searching at this time")
+    command.add_argument("--advisor", choices=("rules", "claude", "none"), help="who proposes ideas")
+    command.add_argument("--patches", choices=("off", "ask", "auto"), help="code patches by the advisor")
+    command.add_argument(
+        "--deploy", type=Path, metavar="DIR", help="apply the verified winner to this folder"
+    )
+    command.add_argument(
+        "--on-event",
+        metavar="COMMAND",
+        help="shell command run when the study is finished, paused, stalled or failed (INFRARSI_EVENT says "
+        "which, INFRARSI_STUDY where); `resume` keeps it",
+    )
+
+
+def _engine_options(command: Parser) -> None:
+    # No keys of the task file: [slurm] says how the trials' nodes are requested, and is part of the study.
+    command.add_argument(
+        "--engine-partition",
+        metavar="P",
+        help="for the engine itself, which needs no GPU; default: the trials'",
+    )
+    command.add_argument(
+        "--engine-time-min",
+        type=_positive,
+        metavar="N",
+        help="the engine job's limit, at which it goes on in a new turn; default: a day, or the partition's",
+    )
+    command.add_argument(
+        "--inside",
+        action="store_true",
+        help="run the engine inside the GPU allocation, where sites refuse jobs from compute nodes",
+    )
 
 
 def _positive(text: str) -> int:

@@ -23,6 +23,7 @@ from engine.task.freeze import freeze_task
 from engine.task.load import Task, load_task
 from engine.trial.snapshot import Snapshot
 from infrarsi_tui.composition import Choices, existing_study, new_study
+from infrarsi_tui.conduct import conducted
 from infrarsi_tui.display.narration import outcome_words
 from infrarsi_tui.display.observer import make_observer
 from infrarsi_tui.streams import emit_json, emit_text, narrate
@@ -39,7 +40,7 @@ def trial(arguments: Namespace) -> int:
         opened = existing_study(arguments.out, observer)
     else:
         opened = new_study(arguments.task, choices, observer)
-    with opened as study:
+    with opened as quiet, conducted(quiet, arguments) as study:
         if not study.created.options.single_trial:
             raise UsageError(
                 "the folder holds a whole study, not single trials",

@@ -14,12 +14,15 @@ DIAGNOSIS_RUNS = 4
 def seconds_left(state: StudyState, now: float) -> float | None:
     """Expected seconds to the end of the study; None before the first trial has ended.
 
-    Remaining trials are charged the median duration of their kind, unknown kinds the baseline's.
+    Remaining trials are charged the median duration of their kind, unknown kinds the baseline's; search
+    trials share the time of those that run beside them.
     """
     typical = _typical_duration(state, TrialKind.BASELINE)
     if typical is None or state.created is None:
         return None
     search = _typical_duration(state, TrialKind.SEARCH) or typical
+    running = [trial for trial in state.open_trials() if trial.handle]
+    at_once = max(1, len(running))
     left = 0.0
     if state.diagnosis is None:
         left += typical * max(
@@ -27,14 +30,13 @@ def seconds_left(state: StudyState, now: float) -> float | None:
         )
     planned = state.created.options.trials
     if state.search_ended is None and planned is not None:
-        left += search * max(0, planned - _finished(state, TrialKind.SEARCH))
+        left += search * max(0, planned - _finished(state, TrialKind.SEARCH)) / at_once
     if state.plan is not None:
         runs = state.plan.pairs * (1 + len(state.plan.finalists))
         left += typical * max(0, runs - _finished(state, TrialKind.VERIFICATION))
     elif state.verdicts is None:
         left += PAIRS * (typical + search)
-    running = [trial for trial in state.open_trials() if trial.handle]
-    return max(0.0, left - sum(min(now - trial.proposed_at, typical) for trial in running))
+    return max(0.0, left - sum(min(now - trial.proposed_at, typical) for trial in running) / at_once)
 
 
 def in_words(seconds: float | None) -> str:

@@ -11,11 +11,15 @@ from typing import Any
 def _write_temporary(path: Path, value: Any, *, sync: bool) -> Path:
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    with os.fdopen(descriptor, "w", encoding="utf-8") as stream:
-        stream.write(json.dumps(value) + "\n")
-        stream.flush()
-        if sync:
-            os.fsync(stream.fileno())
+    try:
+        with os.fdopen(descriptor, "w", encoding="utf-8") as stream:
+            stream.write(json.dumps(value) + "\n")
+            stream.flush()
+            if sync:
+                os.fsync(stream.fileno())
+    except OSError:
+        temporary.unlink()  # on a full disk it only takes room
+        raise
     return temporary
 
 

@@ -8,6 +8,9 @@ from collections.abc import Mapping
 
 from slurm.agent.plan import LaunchPlan
 
+THREADS_BEFORE = "INFRARSI_THREADS_BEFORE"
+"""Variable with what the engine lowered for itself alone: a JSON object of names and values, null = unset."""
+
 _KEPT = frozenset({"SLURM_CONF"})
 _PREFIXES = (
     "SLURM_",
@@ -56,14 +59,31 @@ def is_scrubbed(name: str) -> bool:
 
 
 def scrubbed(environ: Mapping[str, str]) -> dict[str, str]:
-    """A copy without the variables that `is_scrubbed` names."""
-    return {name: value for name, value in environ.items() if not is_scrubbed(name)}
+    """A copy without the variables that `is_scrubbed` names, and with the caller's own thread limits."""
+    copy = {name: value for name, value in environ.items() if not is_scrubbed(name)}
+    for name, value in _threads_before(environ).items():
+        if isinstance(value, str):
+            copy[name] = value
+        else:
+            copy.pop(name, None)
+    return copy
+
+
+def _threads_before(environ: Mapping[str, str]) -> dict[str, object]:
+    try:
+        before = json.loads(environ.get(THREADS_BEFORE, "{}"))
+    except ValueError:
+        return {}
+    return before if isinstance(before, dict) else {}
 
 
 def training_environment(
     plan: LaunchPlan, inherited: Mapping[str, str], socket_path: str, master_port: int
 ) -> dict[str, str]:
-    """The complete environment of the launcher: inherited and scrubbed, then the plan's, then ours."""
+    """The complete environment of the launcher: inherited and scrubbed, then the plan's, then ours.
+
+    Ranks and their meeting point are the launcher's to set; only a lone process gets them here.
+    """
     environment = scrubbed(inherited)
     for name in plan.unset:
         environment.pop(name, None)

@@ -1,24 +1,19 @@
-"""Starting the task's own launcher: its command line, its port, its limits, its session."""
+"""Starting the task's own launcher: its command line, its limits, its session."""
 
 from __future__ import annotations
 
 import ctypes
-import random
 import resource
 import shutil
 import signal
-import socket
 import subprocess
 from collections.abc import Callable, Mapping
-from pathlib import Path
+from dataclasses import dataclass
 from typing import BinaryIO
 
 from slurm.agent.plan import LaunchPlan
+from slurm.agent.ports import LOOPBACK
 
-_LOOPBACK = "127.0.0.1"
-_PORT_RANGE_FILE = Path("/proc/sys/net/ipv4/ip_local_port_range")
-_LOWEST_PORT = 15000
-_PORT_ATTEMPTS = 200
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
 
@@ -33,62 +28,67 @@ def adopt_orphans() -> bool:
     return bool(libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) == 0)
 
 
-def free_port() -> int:
-    """A port that can be bound now, below the range from which the kernel takes ports by itself.
+@dataclass(frozen=True)
+class Meeting:
+    """Where the ranks of a trial meet: what `MASTER_ADDR` and `MASTER_PORT` mean, seen from one node."""
+
+    node_rank: int = 0
+    address: str = LOOPBACK
+    port: int = 0
+
+    def placeholders(self) -> dict[str, str]:
+        """What the command of this node is filled with."""
+        return {
+            "node_rank": str(self.node_rank),
+            "master_addr": self.address,
+            "master_port": str(self.port),
+        }
+
+
+def filled(words: list[str], placeholders: Mapping[str, str]) -> list[str]:
+    """Words with `{name}` filled; other braces stay."""
+    result = []
+    for word in words:
+        for name, value in placeholders.items():
+            word = word.replace("{" + name + "}", value)
+        result.append(word)
+    return result
+
+
+def program(plan: LaunchPlan) -> list[str]:
+    """The task's command as something to execute: a Python file is given to the training interpreter.
 
     Raises:
-        LaunchError: none was free.
+        LaunchError: there is no command.
     """
-    try:
-        ceiling = int(_PORT_RANGE_FILE.read_text().split()[0])
-    except (OSError, ValueError, IndexError):
-        ceiling = 32768
-    generator = random.SystemRandom()
-    for _ in range(_PORT_ATTEMPTS):
-        port = generator.randrange(min(_LOWEST_PORT, ceiling - 1000), ceiling)
-        with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
-            try:
-                probe.bind((_LOOPBACK, port))
-            except OSError:
-                continue
-            return port
-    raise LaunchError(f"no free port below {ceiling} was found in {_PORT_ATTEMPTS} attempts")
-
-
-def launcher_command(plan: LaunchPlan, master_port: int) -> list[str]:
-    """The argument list of the launcher on a single node.
-
-    A "command" that begins with a Python file is run with the training interpreter, anything else as it is.
-
-    Raises:
-        LaunchError: this launcher or layout needs a scheduler.
-    """
-    if plan.nodes != 1:
-        raise LaunchError(f"nodes: {plan.nodes}; rule: without a scheduler a trial runs on one node")
-    filled = {"{node_rank}": "0", "{master_addr}": _LOOPBACK, "{master_port}": str(master_port)}
-    command = []
-    for word in plan.command:
-        for placeholder, value in filled.items():
-            word = word.replace(placeholder, value)
-        command.append(word)
-    if not command:
+    if not plan.command:
         raise LaunchError("command: is empty; rule: a script or a program with its arguments")
-    if plan.launcher == "command":
-        return [plan.python, *command] if command[0].endswith(".py") else command
-    if plan.launcher != "torchrun":
+    return [plan.python, *plan.command] if plan.command[0].endswith(".py") else list(plan.command)
+
+
+def launcher_command(plan: LaunchPlan, meeting: Meeting) -> list[str]:
+    """The argument list of the launcher of one node, for the launchers that run once a node.
+
+    Raises:
+        LaunchError: there is no command, or this launcher needs a scheduler.
+    """
+    whole = program(plan)
+    if plan.launcher == "torchrun":
+        whole = [
+            plan.python,
+            "-m",
+            "torch.distributed.run",
+            f"--nnodes={plan.nodes}",
+            f"--nproc-per-node={plan.ranks_per_node}",
+            "--node-rank={node_rank}",
+            "--master-addr={master_addr}",
+            "--master-port={master_port}",
+            "--max-restarts=0",
+            *plan.command,
+        ]
+    elif plan.launcher != "command":
         raise LaunchError(f'launcher: "{plan.launcher}" needs a Slurm job; hint: use "torchrun" or "command"')
-    return [
-        plan.python,
-        "-m",
-        "torch.distributed.run",
-        "--nnodes=1",
-        f"--nproc-per-node={plan.ranks_per_node}",
-        "--node-rank=0",
-        f"--master-addr={_LOOPBACK}",
-        f"--master-port={master_port}",
-        "--max-restarts=0",
-        *command,
-    ]
+    return filled(whole, meeting.placeholders())
 
 
 def with_setup(setup: list[str], command: list[str]) -> list[str]:
@@ -114,7 +114,11 @@ def _prepare_child(memory_limit_bytes: int | None) -> Callable[[], None]:
 
 
 def start_launcher(
-    plan: LaunchPlan, command: list[str], environment: Mapping[str, str], log: BinaryIO
+    plan: LaunchPlan,
+    command: list[str],
+    environment: Mapping[str, str],
+    log: BinaryIO,
+    memory_limit_bytes: int | None,
 ) -> subprocess.Popen[bytes]:
     """Start the launcher in its own session; to be called from the main thread, whose end it hears of.
 
@@ -130,7 +134,7 @@ def start_launcher(
             stdout=log,
             stderr=subprocess.STDOUT,
             start_new_session=True,
-            preexec_fn=_prepare_child(plan.memory_limit_bytes if plan.device == "cpu" else None),
+            preexec_fn=_prepare_child(memory_limit_bytes),
         )
     except (OSError, ValueError, subprocess.SubprocessError) as error:
         raise LaunchError(f"cannot start {command[0]!r} in {plan.workdir!r}: {error}") from error

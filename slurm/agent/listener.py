@@ -6,7 +6,6 @@ import contextlib
 import hashlib
 import json
 import os
-import selectors
 import shutil
 import socket
 import struct
@@ -17,8 +16,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from slurm.agent.loop import Loop
 from slurm.agent.procfs import is_descendant, read_environ
 from slurm.agent.ranks import RankRecord
+from slurm.agent.step_tasks import StepTasks
 
 _CHUNK = 1 << 20
 _MAX_LINE = 64 << 20
@@ -46,7 +47,9 @@ class Connection:
     def __init__(self, sock: socket.socket, agent_pid: int) -> None:
         self.sock = sock
         peer = sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
-        self.peer_pid: int = struct.unpack("3i", peer)[0]
+        self.peer_pid: int
+        self.peer_uid: int
+        self.peer_pid, self.peer_uid, _ = struct.unpack("3i", peer)
         self.ours = is_descendant(self.peer_pid, agent_pid)
         rank = read_environ(self.peer_pid).get(b"RANK", b"")
         self.environ_rank = int(rank) if rank.isdigit() else None
@@ -85,35 +88,42 @@ class Listener:
 
     Until a rank has imported torch, a process below its own may take its place: wrappers are Python too.
     The first of them gets the place back when it imports torch after all, or when the other one has ended.
+
+    Args:
+        loop: Where to wait.
+        ranks: The ranks of this node.
+        trial_dir: The trial folder.
+        node_rank: Part of the socket's path.
+        tasks: Where the ranks are tasks of a scheduler's step: who of them has registered.
     """
 
-    def __init__(self, ranks: Sequence[RankRecord], trial_dir: str) -> None:
-        self._ranks = ranks
-        self._folder = Path(tempfile.mkdtemp(prefix=_folder_prefix(trial_dir), dir=_SOCKET_ROOT))
+    def __init__(
+        self,
+        loop: Loop,
+        ranks: Sequence[RankRecord],
+        trial_dir: str,
+        node_rank: int = 0,
+        tasks: StepTasks | None = None,
+    ) -> None:
+        self._loop = loop
+        self._ranks = {record.rank: record for record in ranks}
+        self._tasks = tasks
+        prefix = f"{_folder_prefix(trial_dir)}{node_rank}-"
+        self._folder = Path(tempfile.mkdtemp(prefix=prefix, dir=_SOCKET_ROOT))
         self.path = str(self._folder / "probe.sock")
-        self._selector = selectors.DefaultSelector()
         self._server = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self._server.bind(self.path)
         self._server.listen(_BACKLOG)
         self._server.setblocking(False)
-        self._selector.register(self._server, selectors.EVENT_READ, None)
+        self._loop.watch(self._server, self._accept)
         self._connections: set[Connection] = set()
+        self._waiting_tasks: list[Connection] = []
         self._holders: dict[int, Connection] = {}
-
-    def serve(self, timeout_s: float) -> bool:
-        """Handle what has arrived, waiting at most `timeout_s` for it; whether there was anything."""
-        events = self._selector.select(timeout_s)
-        for key, _ in events:
-            if key.data is None:
-                self._accept()
-            else:
-                self._read(key.data)
-        return bool(events)
 
     def drain(self, limit_s: float) -> None:
         """Read what the ranks left in the socket before they went."""
         deadline = time.monotonic() + limit_s
-        while time.monotonic() < deadline and self.serve(0.0):
+        while time.monotonic() < deadline and self._loop.serve(0.0):
             pass
 
     def send_stop(self) -> None:
@@ -123,10 +133,12 @@ class Listener:
                 connection.send({"k": "stop"})
 
     def close(self) -> None:
-        """Close everything and remove the socket's folder."""
+        """Close everything and remove the socket's folder; a second time is no harm."""
+        if self._server.fileno() < 0:
+            return
         for connection in list(self._connections):
             self._drop(connection)
-        self._selector.close()
+        self._loop.forget(self._server)
         self._server.close()
         shutil.rmtree(self._folder, ignore_errors=True)
 
@@ -136,9 +148,11 @@ class Listener:
         except OSError:
             return
         connection = Connection(sock, os.getpid())
+        if not connection.ours and self._tasks is not None:
+            connection.ours = self._tasks.owns(connection.peer_pid)
         sock.setblocking(False)
         self._connections.add(connection)
-        self._selector.register(sock, selectors.EVENT_READ, connection)
+        self._loop.watch(sock, lambda: self._read(connection))
 
     def _read(self, connection: Connection) -> None:
         try:
@@ -170,6 +184,8 @@ class Listener:
         except (ValueError, RecursionError):
             hello = None
         record = self._rank(hello.get("rank")) if isinstance(hello, dict) else None
+        if isinstance(hello, dict) and hello.get("k") == "task":
+            return self._register(connection, hello)
         if not connection.ours:
             self._note(record, f"process {connection.peer_pid} from outside the trial was refused")
             return False
@@ -187,6 +203,22 @@ class Listener:
         connection.record, connection.hello, connection.hello_ns = record, hello, arrived_ns
         self._seat(connection, record)
         connection.send({"k": "accept"})
+        return True
+
+    def _register(self, connection: Connection, message: dict[str, Any]) -> bool:
+        """Take a task of the step in; all of them may go on when the last one is there."""
+        if self._tasks is None:
+            refusal: str | None = "this trial has no tasks"
+        else:
+            refusal = self._tasks.register(connection.peer_pid, connection.peer_uid, message)
+        if self._tasks is None or refusal is not None:
+            self._note(None, f"process {connection.peer_pid} was not registered as a task: {refusal}")
+            return False
+        self._waiting_tasks.append(connection)
+        if self._tasks.complete:
+            for each in self._waiting_tasks:
+                each.send({"k": "go"})
+            self._waiting_tasks.clear()
         return True
 
     def _gives_way(self, record: RankRecord, newcomer: Connection) -> bool:
@@ -229,9 +261,7 @@ class Listener:
         ]
 
     def _rank(self, rank: object) -> RankRecord | None:
-        if isinstance(rank, int) and not isinstance(rank, bool) and 0 <= rank < len(self._ranks):
-            return self._ranks[rank]
-        return None
+        return self._ranks.get(rank) if isinstance(rank, int) and not isinstance(rank, bool) else None
 
     def _note(self, record: RankRecord | None, error: str) -> None:
         if record is not None:
@@ -243,7 +273,7 @@ class Listener:
         if connection not in self._connections:
             return
         self._connections.discard(connection)
-        self._selector.unregister(connection.sock)
+        self._loop.forget(connection.sock)
         record = connection.record
         if record is not None and self._holders[record.rank] is connection:
             if connection.buffer:

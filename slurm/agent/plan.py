@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, fields
+from dataclasses import MISSING, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +40,7 @@ class LaunchPlan:
     start_timeout_s: float
     update_timeout_s: float
     total_timeout_s: float
+    srun_args: list[str] = field(default_factory=list)
 
     @property
     def world_size(self) -> int:
@@ -64,10 +65,10 @@ def load_plan(path: Path) -> LaunchPlan:
         raise SpecError(f"{path}: cannot be read as JSON: {error}") from error
     if not isinstance(raw, dict):
         raise SpecError(f"{path}: must hold one JSON object")
-    names = [field.name for field in fields(LaunchPlan)]
-    missing = [name for name in names if name not in raw]
+    known = fields(LaunchPlan)
+    missing = [each.name for each in known if each.default_factory is MISSING and each.name not in raw]
     if missing:
         raise SpecError(f"{path}: missing keys: {', '.join(missing)}")
     if raw["version"] != 1:
         raise SpecError(f"{path}: version: {raw['version']!r} is not supported; rule: 1")
-    return LaunchPlan(**{name: raw[name] for name in names})
+    return LaunchPlan(**{each.name: raw[each.name] for each in known if each.name in raw})

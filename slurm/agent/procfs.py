@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -93,6 +94,22 @@ def read_command_line(pid: int) -> bytes:
         return b""
 
 
+def read_comm(pid: int) -> str | None:
+    """Name of the program that a process runs, at most 15 characters; None when there is no such process."""
+    try:
+        return (_PROC / str(pid) / "comm").read_text(errors="replace").rstrip("\n")
+    except OSError:
+        return None
+
+
+def owner(pid: int) -> int | None:
+    """The user under which a process runs; None when there is no such process."""
+    try:
+        return (_PROC / str(pid)).stat().st_uid
+    except OSError:
+        return None
+
+
 def boot_id() -> str:
     """Identifies this boot of this machine: process ids mean nothing beyond it."""
     return (_PROC / "sys/kernel/random/boot_id").read_text().strip()
@@ -104,16 +121,19 @@ def is_same_process(pid: int, start_ticks: int) -> bool:
     return stat is not None and stat.alive and stat.start_ticks == start_ticks
 
 
-def is_descendant(pid: int, ancestor: int) -> bool:
-    """Whether walking up the parents of `pid` meets `ancestor`; a process is no descendant of itself."""
+def parents(pid: int) -> Iterator[int]:
+    """The parent of a process, its parent, and so on up to the first process."""
     for _ in range(_MAX_DEPTH):
         stat = read_stat(pid)
         if stat is None or stat.ppid <= 0:
-            return False
+            return
         pid = stat.ppid
-        if pid == ancestor:
-            return True
-    return False
+        yield pid
+
+
+def is_descendant(pid: int, ancestor: int) -> bool:
+    """Whether walking up the parents of `pid` meets `ancestor`; a process is no descendant of itself."""
+    return ancestor in parents(pid)
 
 
 def all_pids() -> list[int]:
@@ -138,15 +158,23 @@ def descendants(root: int) -> list[ProcessStat]:
     return found
 
 
-def processes_of_trial(trial_dir: str) -> list[ProcessStat]:
+def processes_of_trial(trial_dir: str, socket_path: str | None = None) -> list[ProcessStat]:
     """Training processes of a trial, known by the probe folder at the front of their PYTHONPATH.
 
     Finds them also when the agent is gone and they have been handed to another parent.
+
+    Args:
+        trial_dir: The trial folder.
+        socket_path: Leave out those that belong to another socket: to another node on the same machine.
     """
     prefix = os.fsencode(trial_dir.rstrip("/") + "/")
     found = []
     for pid in all_pids():
-        if pid != os.getpid() and read_environ(pid).get(b"PYTHONPATH", b"").startswith(prefix):
+        environ = read_environ(pid) if pid != os.getpid() else {}
+        if not environ.get(b"PYTHONPATH", b"").startswith(prefix):
+            continue
+        path = os.fsencode(socket_path) if socket_path is not None else None
+        if path is None or environ.get(b"INFRARSI_PROBE_SOCKET", path) == path:
             stat = read_stat(pid)
             if stat is not None and stat.alive:
                 found.append(stat)

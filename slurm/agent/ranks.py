@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -77,13 +78,15 @@ class RankRecord:
 
     def open(self, hello: dict[str, Any], peer_pid: int, arrived_ns: int) -> None:
         """Accept the rank's one connection, in place of an earlier one."""
-        if self._stream is not None:
-            self._stream.close()
+        self._close_stream()
         self._forget()
         self.meter = RankMeter(peer_pid, self._limit_bytes)
         self.meter.sample()
         self.pid = _integer(hello.get("pid"))
-        self._stream = self._path.open("wb")
+        try:
+            self._stream = self._path.open("wb")
+        except OSError as error:
+            self._lose(error)
         self._keep(hello, arrived_ns)
 
     def take(self, line: bytes, arrived_ns: int) -> None:
@@ -117,16 +120,28 @@ class RankRecord:
         self.closed = True
         if self.meter is not None:
             self.meter.sample()
-        if self._stream is not None:
-            self._stream.close()
-            self._stream = None
+        self._close_stream()
 
     def _keep(self, record: dict[str, Any], arrived_ns: int) -> None:
         self._check_order(record)
         if self._stream is not None:
             record["arrived_ns"] = arrived_ns
-            self._stream.write(json.dumps(record).encode() + b"\n")
-            self._stream.flush()
+            try:
+                self._stream.write(json.dumps(record).encode() + b"\n")
+                self._stream.flush()
+            except OSError as error:
+                self._lose(error)
+
+    def _lose(self, error: OSError) -> None:
+        """The disk takes no more: go on counting, and say that the file is not complete."""
+        self._close_stream()
+        self.note(f"{self._path.name} cannot be written: {error.strerror or error}")
+
+    def _close_stream(self) -> None:
+        stream, self._stream = self._stream, None
+        if stream is not None:
+            with contextlib.suppress(OSError):  # what could not be written the first time
+                stream.close()
 
     def _check_order(self, record: dict[str, Any]) -> None:
         kind = record.get("k")

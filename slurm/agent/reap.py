@@ -9,7 +9,7 @@ import subprocess
 import time
 from collections.abc import Callable
 
-from slurm.agent.procfs import ProcessStat, descendants, processes_of_trial
+from slurm.agent.procfs import ProcessStat
 
 TERM_GRACE_S = 3.0
 """Seconds between SIGTERM and SIGKILL."""
@@ -39,8 +39,8 @@ def reap_orphans(launcher: subprocess.Popen[bytes] | None, ended: Callable[[int,
             ended(*os.waitpid(child.si_pid, 0))
 
 
-def end_everything(trial_dir: str, pump: Callable[[float], None]) -> None:
-    """SIGTERM, three seconds, SIGKILL to everything below this process, whatever session it moved to.
+def end_everything(left: Callable[[], list[ProcessStat]], pump: Callable[[float], None]) -> None:
+    """SIGTERM, three seconds, SIGKILL to every process that `left()` finds, until it finds none.
 
     `pump(seconds)` waits, reads the sockets and reaps meanwhile.
 
@@ -51,23 +51,18 @@ def end_everything(trial_dir: str, pump: Callable[[float], None]) -> None:
         deadline = time.monotonic() + limit_s
         told: set[int] = set()
         while time.monotonic() < deadline:
-            left = _left(trial_dir)
-            if not left:
+            found = left()
+            if not found:
                 return
-            for process in left:
+            for process in found:
                 if process.pid not in told:
                     send_signal(process.pid, number)
                     told.add(process.pid)
             pump(_PAUSE_S)
-    raise LeftoverError(f"processes survive SIGKILL: {[process.pid for process in _left(trial_dir)]}")
+    raise LeftoverError(f"processes survive SIGKILL: {[process.pid for process in left()]}")
 
 
 def send_signal(pid: int, number: int) -> None:
     """Signal a process that may be gone by now."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.kill(pid, number)
-
-
-def _left(trial_dir: str) -> list[ProcessStat]:
-    below = descendants(os.getpid())
-    return below or processes_of_trial(trial_dir)

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
-import socket
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from slurm.agent.durable import write_json
+from slurm.agent.node import NodeIdentity
 from slurm.agent.plan import LaunchPlan
 from slurm.agent.ranks import RankRecord
+
+WRITE_LIMIT_S = 30.0
+"""Seconds for which writing the result is tried again."""
+
+_WRITE_PAUSE_S = 0.5
 
 
 @dataclass(frozen=True)
@@ -24,11 +30,44 @@ class Ending:
     wall_s: float
 
 
-def write_result(plan: LaunchPlan, ranks: Sequence[RankRecord], ending: Ending) -> None:
-    """Write the ranks' exit files, then result.json: its existence says that the trial is over."""
+class ResultLostError(Exception):
+    """The trial is over and its result cannot be written."""
+
+
+def write_exits(plan: LaunchPlan, ranks: Sequence[RankRecord]) -> str | None:
+    """Write this node's exit files; what went wrong, if anything: all of it is in the result as well."""
+    problem = None
     for rank in ranks:
-        write_json(plan.folder / f"exit-{rank.rank}.json", _exit_record(rank))
-    write_json(plan.folder / "result.json", _result(plan, ranks, ending))
+        path = plan.folder / f"exit-{rank.rank}.json"
+        try:
+            write_json(path, _exit_record(rank))
+        except OSError as error:
+            problem = f"{path.name} cannot be written: {error.strerror or error}"
+    return problem
+
+
+def write_result(plan: LaunchPlan, result: dict[str, Any], wait: Callable[[float], None]) -> None:
+    """Write result.json: its existence says that the trial is over. A full disk gets time to recover.
+
+    Args:
+        plan: The trial.
+        result: The content.
+        wait: Lets so many seconds pass.
+
+    Raises:
+        ResultLostError: the disk refused for 30 seconds.
+    """
+    path = plan.folder / "result.json"
+    deadline = time.monotonic() + WRITE_LIMIT_S
+    while True:
+        try:
+            write_json(path, result)
+        except OSError as error:
+            if time.monotonic() > deadline:
+                raise ResultLostError(f"{path}: cannot be written: {error.strerror or error}") from error
+        else:
+            return
+        wait(_WRITE_PAUSE_S)
 
 
 def _exit_record(rank: RankRecord) -> dict[str, Any]:
@@ -44,28 +83,46 @@ def _exit_record(rank: RankRecord) -> dict[str, Any]:
     }
 
 
-def _result(plan: LaunchPlan, ranks: Sequence[RankRecord], ending: Ending) -> dict[str, Any]:
+def whole_result(
+    plan: LaunchPlan,
+    node: NodeIdentity,
+    ending: Ending,
+    nodes: list[dict[str, Any]],
+    ranks: list[dict[str, Any]],
+) -> dict[str, Any]:
+    """The content of result.json, put together from the entries of all nodes and ranks."""
     code = ending.returncode
     return {
         "version": 1,
         "trial_id": plan.trial_id,
         "token": plan.token,
         "ended": ending.ended,
-        "exit_code": code if code is not None and code >= 0 else None,
-        "signal": -code if code is not None and code < 0 else None,
+        **code_entries(code),
         "started_at": ending.started_at,
         "finished_at": ending.finished_at,
         "wall_s": ending.wall_s,
-        "host": socket.gethostname(),
+        "host": node.host,
         "launch_error": ending.launch_error,
-        "ranks": [_rank_result(plan, rank) for rank in ranks],
+        "nodes": nodes,
+        "slurm": node.slurm(),
+        "ranks": ranks,
     }
 
 
-def _rank_result(plan: LaunchPlan, rank: RankRecord) -> dict[str, Any]:
+def code_entries(code: int | None) -> dict[str, int | None]:
+    """A return code as of subprocess, as `exit_code` and `signal`."""
+    return {
+        "exit_code": code if code is not None and code >= 0 else None,
+        "signal": -code if code is not None and code < 0 else None,
+    }
+
+
+def rank_entry(plan: LaunchPlan, rank: RankRecord, node_rank: int) -> dict[str, Any]:
+    """What one rank's own node says of it. Times are on that node's clock."""
     meter = rank.meter
     return {
         "rank": rank.rank,
+        "node": node_rank,
         "pid": rank.pid,
         "hello": rank.connected,
         "updates": rank.updates,

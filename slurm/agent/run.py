@@ -1,199 +1,116 @@
-"""One trial from launch to result.json."""
+"""One trial from launch to result.json, as seen from one node."""
 
 from __future__ import annotations
 
 import contextlib
 import os
-import signal
-import socket
-import subprocess
+import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
-from types import FrameType
 
-from slurm.agent.durable import claim_json, touch_json
-from slurm.agent.environment import training_environment
-from slurm.agent.launch import (
-    LaunchError,
-    adopt_orphans,
-    free_port,
-    launcher_command,
-    start_launcher,
-    with_setup,
-)
-from slurm.agent.listener import Listener
+from slurm.agent.address import own_addresses
+from slurm.agent.claim import claim
+from slurm.agent.follow import follow
+from slurm.agent.head import ControlPortError, Head
+from slurm.agent.launch import adopt_orphans
+from slurm.agent.lead import Lead
+from slurm.agent.loop import Loop
+from slurm.agent.merge import final_end, node_entries, rank_entries
+from slurm.agent.node import NodeIdentity, identify
 from slurm.agent.plan import LaunchPlan, load_plan
-from slurm.agent.procfs import boot_id, read_stat
-from slurm.agent.ranks import RankRecord
-from slurm.agent.reap import end_everything, reap_orphans
-from slurm.agent.result import Ending, write_result
-from slurm.agent.watch import Watchdog
+from slurm.agent.preflight import Examination, examine
+from slurm.agent.result import Ending, ResultLostError, whole_result, write_exits, write_result
+from slurm.agent.station import TICK_S, Station
+from slurm.agent.stopping import StopRequest
 
-_TICK_S = 0.1
-_SAMPLE_S = 0.4
-_HEARTBEAT_S = 1.0
-_DRAIN_S = 0.5
-_STOP_SIGNALS = {
-    signal.SIGTERM: "cancelled",
-    signal.SIGINT: "cancelled",
-    signal.SIGHUP: "cancelled",
-    # Schedulers announce the end of the allocated time with it.
-    signal.SIGUSR2: "total_timeout",
-}
-
-
-class AlreadyRunError(Exception):
-    """Another agent has started this trial: a second run would not be a clean measurement."""
-
-
-class Trial:
-    """The running parts of a trial and its clock."""
-
-    def __init__(self, plan: LaunchPlan) -> None:
-        self.plan = plan
-        limit = plan.memory_limit_bytes if plan.device == "cpu" else None
-        self.ranks = [
-            RankRecord(rank, plan.folder, wanted=plan.total_updates, limit_bytes=limit)
-            for rank in range(plan.world_size)
-        ]
-        self.listener = Listener(self.ranks, plan.trial_dir)
-        self.launcher: subprocess.Popen[bytes] | None = None
-        self.stop_reason: str | None = None
-        self._next_sample = 0.0
-        self._next_heartbeat = 0.0
-
-    def on_signal(self, number: int, _frame: FrameType | None) -> None:
-        """Ask the loop to end the trial."""
-        self.stop_reason = self.stop_reason or _STOP_SIGNALS[signal.Signals(number)]
-
-    def asked_to_stop(self) -> str | None:
-        """A signal, or the file `cancel` in the trial folder."""
-        if self.stop_reason is None and (self.plan.folder / "cancel").exists():
-            self.stop_reason = "cancelled"
-        return self.stop_reason
-
-    def pump(self, wait_s: float) -> None:
-        """Wait for records at most so long, then reap, sample and beat when due."""
-        self.listener.serve(wait_s)
-        reap_orphans(self.launcher, self._rank_ended)
-        now = time.monotonic()
-        if now >= self._next_sample:
-            self._next_sample = now + _SAMPLE_S
-            for rank in self.ranks:
-                if rank.meter is not None and not rank.meter.gone:
-                    rank.meter.sample()
-        if now >= self._next_heartbeat:
-            self._next_heartbeat = now + _HEARTBEAT_S
-            beat = {"at": time.time(), "updates": {str(rank.rank): rank.updates for rank in self.ranks}}
-            touch_json(self.plan.folder / "heartbeat", beat)
-
-    def _rank_ended(self, pid: int, wait_status: int) -> None:
-        for rank in self.ranks:
-            if rank.meter is not None and rank.meter.pid == pid:
-                rank.meter.gone = True
-                rank.meter.set_wait_status(wait_status)
-
-    def start(self) -> None:
-        """Start the launcher.
-
-        Raises:
-            LaunchError: it could not be started.
-        """
-        port = free_port()
-        command = with_setup(self.plan.setup, launcher_command(self.plan, port))
-        environment = training_environment(self.plan, os.environ, self.listener.path, port)
-        with (self.plan.folder / "launcher.log").open("ab") as log:
-            self.launcher = start_launcher(self.plan, command, environment, log)
-
-    def watch(self) -> str:
-        """Serve until the launcher ends or must be ended; the reason as in result.json."""
-        watchdog = Watchdog(self.plan, self.ranks, time.monotonic_ns())
-        while self.launcher is not None and self.launcher.poll() is None:
-            self.pump(_TICK_S)
-            if not watchdog.all_ended():
-                watchdog.stop_sent_ns = None  # a rank's first process had ended, another one took its place
-            elif watchdog.stop_sent_ns is None:
-                self.listener.send_stop()
-                watchdog.stop_sent_ns = time.monotonic_ns()
-            reason = self.asked_to_stop() or watchdog.verdict(time.monotonic_ns())
-            if reason is not None:
-                return reason
-        return "exited"
-
-    def finish(self) -> int | None:
-        """Read what is left, end what still runs; the launcher's return code as of subprocess.
-
-        Raises:
-            LeftoverError: a process cannot be ended.
-        """
-        try:
-            self.listener.drain(_DRAIN_S)
-            end_everything(self.plan.trial_dir, self.pump)
-            self.listener.drain(_DRAIN_S)
-        finally:
-            self.listener.close()
-        if self.launcher is None:
-            return None
-        code = self.launcher.wait()
-        for rank in self.ranks:
-            if rank.meter is not None and rank.meter.pid == self.launcher.pid:
-                rank.meter.exit_code = code
-            if rank.meter is not None and rank.meter.limit_lifted:
-                rank.note("the memory limit was lifted during the run")
-        return code
+_FAREWELL_S = 2.0
 
 
 def run(spec_path: Path) -> int:
-    """Run the trial of a spec.json to its end; 0 when result.json was written.
+    """Run this node's part of the trial of a spec.json; 0 when the trial's result was written.
 
     Raises:
         SpecError: the spec cannot be used.
         AlreadyRunError: an agent has started this trial before.
+        HeadLostError: on any node but the first: the first one's agent is not there, or not any more.
         LeftoverError: a process of the trial cannot be ended; there is no result then.
+        ResultLostError: the disk took no result.
     """
     plan = load_plan(spec_path)
-    _claim(plan)
-    started_at, started = time.time(), time.monotonic()
+    node = identify(os.environ)
+    if node.local_task != 0:
+        print("slurm.agent: another task of this node runs the trial", file=sys.stderr)
+        return 0
     adopt_orphans()
-    trial = Trial(plan)
-    launch_error: str | None = None
-    with _signals(trial):
-        try:
-            ended = trial.asked_to_stop()
-            if ended is None:
-                trial.start()
-                ended = trial.watch()
-        except LaunchError as error:
-            ended, launch_error = "launch_failed", str(error)
-        finally:
-            returncode = trial.finish()
-        wall_s = time.monotonic() - started
-        ending = Ending(ended, returncode, launch_error, started_at, started_at + wall_s, wall_s)
-        write_result(plan, trial.ranks, ending)
+    if node.rank != 0:
+        follow(plan, node)
+    else:
+        _lead(plan, node)
     return 0
 
 
-def _claim(plan: LaunchPlan) -> None:
-    stat = read_stat(os.getpid())
-    record = {
-        "version": 1,
-        "pid": os.getpid(),
-        "start_ticks": stat.start_ticks if stat else None,
-        "boot_id": boot_id(),
-        "host": socket.gethostname(),
-        "token": plan.token,
-        "started_at": time.time(),
-    }
-    if not claim_json(plan.folder / "job.json", record):
-        raise AlreadyRunError(f"{plan.folder / 'job.json'} exists: this trial was started before")
+def _lead(plan: LaunchPlan, node: NodeIdentity) -> None:
+    with contextlib.ExitStack() as stack:
+        loop = Loop()
+        stack.callback(loop.close)
+        problems: list[str] = []
+        head = _open_channel(plan, node, loop, problems)
+        if head is not None:
+            stack.callback(head.close)
+        _claim(plan, node, head)
+        started_at, started = time.time(), time.monotonic()
+        stop = StopRequest(plan.folder)
+        stack.enter_context(stop.signals())
+        station = Station(plan, node, loop)
+        stack.callback(station.trial.listener.close)
+        examination = examine(plan, node, os.environ)
+        examination.errors += problems
+        lead = Lead(station, head, stop, examination)
+        station.channel, station.counts = head, lead.counts
+        lead.run()
+        wall_s = time.monotonic() - started
+        ending = Ending(
+            final_end(lead, stop), lead.returncode, lead.launch_error, started_at, started_at + wall_s, wall_s
+        )
+        _write(lead, examination, ending)
+        _dismiss(lead)
 
 
-@contextlib.contextmanager
-def _signals(trial: Trial) -> Iterator[None]:
-    before = {number: signal.signal(number, trial.on_signal) for number in _STOP_SIGNALS}
+def _open_channel(plan: LaunchPlan, node: NodeIdentity, loop: Loop, problems: list[str]) -> Head | None:
+    """The channel to the other nodes; without a free port the trial fails its examination."""
+    if node.count == 1:
+        return None
     try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+        return Head(loop, plan.token, node.count)
+    except ControlPortError as error:
+        problems.append(str(error))
+        return None
+
+
+def _claim(plan: LaunchPlan, node: NodeIdentity, head: Head | None) -> None:
+    control = None if head is None else {"addresses": own_addresses(), "port": head.port}
+    try:
+        claim(plan, node, control)
+    except OSError as error:
+        raise ResultLostError(f"{plan.folder}: cannot be written: {error.strerror or error}") from error
+
+
+def _write(lead: Lead, examination: Examination, ending: Ending) -> None:
+    problem = write_exits(lead.plan, lead.station.trial.ranks)
+    if problem is not None:
+        examination.notes.append(problem)
+    result = whole_result(
+        lead.plan, lead.station.node, ending, node_entries(lead, examination), rank_entries(lead)
+    )
+    write_result(lead.plan, result, lead.station.pump)
+
+
+def _dismiss(lead: Lead) -> None:
+    """Let the other nodes go: the result is there."""
+    head = lead.head
+    if head is None:
+        return
+    head.tell("bye")
+    deadline = time.monotonic() + _FAREWELL_S
+    while not head.is_flushed() and time.monotonic() < deadline:
+        lead.station.pump(TICK_S)

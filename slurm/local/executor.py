@@ -13,17 +13,25 @@ from slurm.agent.procfs import processes_of_trial
 from slurm.agent.run import run
 from slurm.local.adopted import kill_trial, wait_until
 from slurm.local.detached import CONTROLLER_LOG, DetachedLocalExecutor
-from slurm.local.identity import ProcessMark, mark_of, read_mark, read_object
+from slurm.local.identity import ProcessMark, mark_of, read_mark
+from slurm.trial_files import (
+    SUBMISSION_FILE,
+    SUBMISSION_FOLDER,
+    ended,
+    is_cancel_requested,
+    job_status,
+    last_words,
+    read_object,
+    request_cancel,
+    submission_file,
+)
 
 CANCEL_WAIT_S = 10.0
 """Seconds that an agent gets to end its trial; it needs four at most."""
 
-_FOLDER = "submitit"
-_SUBMISSION = "submission.json"
 _PLACEHOLDERS = ("%j", "%t", "%A", "%a")
 _SUBMITTING_S = 30.0
 _HEARTBEAT_S = 30.0
-_TAIL_CHARACTERS = 1000
 
 
 class LocalExecutor:
@@ -40,7 +48,7 @@ class LocalExecutor:
             InfrastructureError: submitted before, more than one node, or the disk refuses.
         """
         trial_dir = Path(request.trial_dir)
-        folder = trial_dir / _FOLDER
+        folder = trial_dir / SUBMISSION_FOLDER
         self._check(request)
         with explain_disk_errors(folder):
             try:
@@ -56,7 +64,7 @@ class LocalExecutor:
             job = executor.submit(run, Path(request.spec_path))
         mark = mark_of(int(job.job_id), request.token)
         try:
-            write_json(folder / _SUBMISSION, {**asdict(mark), "submitted_at": time.time()})
+            write_json(folder / SUBMISSION_FILE, {**asdict(mark), "submitted_at": time.time()})
         except InfrastructureError:
             kill_trial(trial_dir, [mark])
             raise
@@ -66,19 +74,19 @@ class LocalExecutor:
 
     def poll(self, handle: JobHandle) -> JobStatus:
         """The job's state, from result.json, then the agent's process, then the submission's."""
-        status = self._ended(handle)
+        status = ended(handle)
         if status is not None:
             return status
         if self._is_foreign(handle):
-            return _status(JobState.LOST, f"{handle.trial_dir} belongs to another submission")
+            return job_status(JobState.LOST, f"{handle.trial_dir} belongs to another submission")
         agent = read_mark(self._job_file(handle))
-        controller = read_mark(self._submission_file(handle))
+        controller = read_mark(submission_file(handle))
         if agent is not None and self._is_alive(agent, handle):
-            return _status(JobState.RUNNING)
+            return job_status(JobState.RUNNING)
         if agent is None and self._is_starting(controller, handle):
-            return _status(JobState.PENDING)
+            return job_status(JobState.PENDING)
         # It may have ended between the two looks.
-        return self._ended(handle) or self._gone(handle, agent)
+        return ended(handle) or self._gone(handle, agent)
 
     def cancel(self, handle: JobHandle, *, wait_s: float = CANCEL_WAIT_S) -> None:
         """Ask the agent to end the trial, wait so many seconds, then kill what is left.
@@ -88,10 +96,10 @@ class LocalExecutor:
         Raises:
             InfrastructureError: processes of the trial cannot be ended.
         """
-        if self._ended(handle) is not None or self._is_foreign(handle):
+        if ended(handle) is not None or self._is_foreign(handle):
             return
         trial_dir = Path(handle.trial_dir)
-        write_json(trial_dir / "cancel", {"at": time.time(), "token": handle.token})
+        request_cancel(handle)
         wait_until(lambda: not self._owners(handle), wait_s)
         if not kill_trial(trial_dir, self._owners(handle)):
             left = [process.pid for process in processes_of_trial(handle.trial_dir)]
@@ -129,30 +137,14 @@ class LocalExecutor:
     def _job_file(self, handle: JobHandle) -> Path:
         return Path(handle.trial_dir) / "job.json"
 
-    def _submission_file(self, handle: JobHandle) -> Path:
-        return Path(handle.trial_dir) / _FOLDER / _SUBMISSION
-
     def _is_foreign(self, handle: JobHandle) -> bool:
-        marks = [read_mark(self._job_file(handle)), read_mark(self._submission_file(handle))]
+        marks = [read_mark(self._job_file(handle)), read_mark(submission_file(handle))]
         return any(mark is not None and mark.token != handle.token for mark in marks)
 
     def _owners(self, handle: JobHandle) -> list[ProcessMark]:
         """The agent and its controller, as far as they run."""
-        marks = [read_mark(self._job_file(handle)), read_mark(self._submission_file(handle))]
+        marks = [read_mark(self._job_file(handle)), read_mark(submission_file(handle))]
         return [mark for mark in marks if mark is not None and mark.runs(handle.trial_dir)]
-
-    def _ended(self, handle: JobHandle) -> JobStatus | None:
-        path = Path(handle.trial_dir) / "result.json"
-        if not path.exists():
-            return None
-        result = read_object(path)
-        if result is None:
-            return _status(JobState.LOST, f"{path} is not a JSON object")
-        if result.get("token") != handle.token:
-            return _status(JobState.LOST, f"{path} belongs to another submission")
-        if result.get("ended") == "cancelled" and (Path(handle.trial_dir) / "cancel").exists():
-            return _status(JobState.CANCELLED)
-        return _status(JobState.FINISHED)
 
     def _is_alive(self, agent: ProcessMark, handle: JobHandle) -> bool:
         if agent.here:
@@ -165,14 +157,14 @@ class LocalExecutor:
         if controller is not None:
             return controller.runs(handle.trial_dir)
         try:
-            made_at = (Path(handle.trial_dir) / _FOLDER).stat().st_mtime
+            made_at = (Path(handle.trial_dir) / SUBMISSION_FOLDER).stat().st_mtime
         except OSError:
             return False
         return time.time() - made_at < _SUBMITTING_S
 
     def _gone(self, handle: JobHandle, agent: ProcessMark | None) -> JobStatus:
-        if (Path(handle.trial_dir) / "cancel").exists():
-            return _status(JobState.CANCELLED, "ended from outside: the agent gave no result")
+        if is_cancel_requested(handle):
+            return job_status(JobState.CANCELLED, "ended from outside: the agent gave no result")
         if agent is None:
             reason, loss = "the agent never started", Loss.NEVER_STARTED
         else:
@@ -181,21 +173,6 @@ class LocalExecutor:
         left = processes_of_trial(handle.trial_dir)
         if left:
             reason += f"; {len(left)} processes of the trial still run: cancel ends them"
-        last_words = _tail(Path(handle.trial_dir) / _FOLDER)
-        return _status(JobState.LOST, f"{reason}; last output: {last_words}", loss)
-
-
-def _status(state: JobState, reason: str | None = None, loss: Loss | None = None) -> JobStatus:
-    return JobStatus(state=state, reason=reason, as_of=time.time(), loss=loss)
-
-
-def _tail(folder: Path) -> str:
-    """The end of what the agent, or else its controller, wrote to stderr."""
-    for path in [*sorted(folder.glob("*_log.err")), folder / CONTROLLER_LOG]:
-        try:
-            text = path.read_text(encoding="utf-8", errors="replace").strip()
-        except OSError:
-            continue
-        if text:
-            return text[-_TAIL_CHARACTERS:]
-    return "none"
+        folder = Path(handle.trial_dir) / SUBMISSION_FOLDER
+        said = last_words(*sorted(folder.glob("*_log.err")), folder / CONTROLLER_LOG)
+        return job_status(JobState.LOST, f"{reason}; last output: {said}", loss)

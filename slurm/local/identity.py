@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import os
 import socket
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from slurm.agent.procfs import (
     boot_id,
@@ -17,6 +15,7 @@ from slurm.agent.procfs import (
     read_stat,
 )
 from slurm.local.detached import AGENT_MARK
+from slurm.trial_files import read_object
 
 
 @dataclass(frozen=True)
@@ -65,12 +64,3 @@ def read_mark(path: Path) -> ProcessMark | None:
         )
     except (KeyError, TypeError, ValueError):
         return None
-
-
-def read_object(path: Path) -> dict[str, Any] | None:
-    """The JSON object of a file, None when absent or not one."""
-    try:
-        raw = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return None
-    return raw if isinstance(raw, dict) else None

@@ -15,7 +15,7 @@ from tests.cli.answers import MINIMAL_TASK, Answer, Infrarsi
 @pytest.fixture
 def infrarsi(capfd: pytest.CaptureFixture[str]) -> Iterator[Infrarsi]:
     """Call the command line with words; leaves the process as it was."""
-    mask = os.umask(0o022)
+    mask, environ = os.umask(0o022), dict(os.environ)
     os.umask(mask)
 
     def call(*words: str | Path) -> Answer:
@@ -26,6 +26,8 @@ def infrarsi(capfd: pytest.CaptureFixture[str]) -> Iterator[Infrarsi]:
 
     yield call
     os.umask(mask)
+    os.environ.clear()
+    os.environ.update(environ)
 
 
 @pytest.fixture

@@ -23,6 +23,8 @@ KEYS = {
     "editable",
     "locked",
     "warnings",
+    "submission_script",
+    "test_only",
 }
 BROKEN: dict[str, tuple[str, str, str, str]] = {
     "misspelt key": ('launcher = "command"', 'launchr = "command"', "task.launchr", "launcher"),

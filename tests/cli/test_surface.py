@@ -12,23 +12,26 @@ from infrarsi_tui.cli.parser import build_parser
 _COMMON = {"--help", "--json"}
 _DISPLAY = _COMMON | {"--display"}
 _STUDY_OPTIONS = _DISPLAY | {"--executor", "--no-store", "--out", "--seed"}
+_RUN_OPTIONS = _STUDY_OPTIONS | {
+    *("--trials", "--gpu-hours", "--deadline", "--advisor", "--patches", "--deploy", "--on-event"),
+}
 SURFACE: dict[str, tuple[tuple[str, ...], set[str]]] = {
-    "check": (("TASK",), _COMMON),
-    "run": (
-        ("TASK",),
-        _STUDY_OPTIONS | {"--trials", "--gpu-hours", "--deadline", "--advisor", "--patches", "--deploy"},
-    ),
+    "check": (("TASK",), _COMMON | {"--executor"}),
+    "run": (("TASK",), _RUN_OPTIONS),
+    "submit": (("TASK",), _RUN_OPTIONS | {"--engine-partition", "--engine-time-min", "--inside"}),
     "diagnose": (("TASK",), _STUDY_OPTIONS),
     "trial": (("TASK",), _STUDY_OPTIONS | {"--set", "--patch"}),
     "search": (("STUDY",), _DISPLAY),
     "report": (("STUDY",), _DISPLAY),
     "resume": (("STUDY",), _DISPLAY),
+    "attach": (("STUDY",), _DISPLAY),
     "status": (("STUDY",), _COMMON),
     "stop": (("STUDY",), _COMMON),
+    "doctor": ((), _COMMON | {"--partition", "--study-dir", "--internet", "--on-node"}),
     "deploy": (("STUDY",), _COMMON | {"--to", "--dry-run"}),
 }
 CHOICES = {
-    ("run", "--executor"): {"local"},
+    ("run", "--executor"): {"local", "slurm"},
     ("run", "--display"): {"auto", "tui", "plain", "log", "none"},
     ("run", "--advisor"): {"rules", "claude", "none"},
     ("run", "--patches"): {"off", "ask", "auto"},

@@ -54,7 +54,7 @@ def test_make_targets_exist(page: Path) -> None:
 
 def test_readme_is_short() -> None:
     """The first page is an entrance, not a manual."""
-    assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) <= 170
+    assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) <= 180
 
 
 def test_the_contributors_page_names_every_gate() -> None:

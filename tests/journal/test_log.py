@@ -36,7 +36,7 @@ def test_segments_are_read_in_order_of_epochs(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("cut", range(1, 12, 3))
-def test_a_torn_last_line_is_forgotten(tmp_path: Path, cut: int) -> None:
+def test_e36_a_torn_last_line_is_forgotten(tmp_path: Path, cut: int) -> None:
     """Cutting the last line anywhere loses that entry and nothing else."""
     writer = JournalWriter(tmp_path, 0)
     for event in EVENTS:
@@ -48,7 +48,7 @@ def test_a_torn_last_line_is_forgotten(tmp_path: Path, cut: int) -> None:
 
 
 @pytest.mark.parametrize("garbage", [b"{}", b"not json", b'{"v": 1, "epoch": 0}', b"\xff\xfe"])
-def test_a_broken_line_inside_names_file_and_line(tmp_path: Path, garbage: bytes) -> None:
+def test_e36_a_broken_line_inside_names_file_and_line(tmp_path: Path, garbage: bytes) -> None:
     """A line that is not the last and does not parse is an error with its number."""
     writer = JournalWriter(tmp_path, 0)
     for event in EVENTS:

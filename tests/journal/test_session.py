@@ -15,7 +15,7 @@ from engine.journal import lease
 from engine.journal.folder import StudyFolder
 from engine.journal.heartbeat import Heartbeat
 from engine.journal.requests import post_request
-from engine.journal.session import StopRequested, StudySession
+from engine.journal.session import Detached, StopRequested, StudySession
 from engine.schema.study import SearchEnded
 from tests.study.simulated import VirtualClock
 
@@ -109,6 +109,18 @@ def test_requests_to_an_earlier_engine_are_dropped(folder: StudyFolder) -> None:
         post_request(folder.requests, "stop", "today")
         with pytest.raises(StopRequested, match="today"):
             session.heartbeat()
+
+
+def test_an_engine_that_is_told_to_leave_leaves_at_its_next_heartbeat(folder: StudyFolder) -> None:
+    """Detached comes before anything else and is no Exception: nothing catches it by accident."""
+    with StudySession(folder, VirtualClock()) as session:
+        post_request(folder.requests, "stop", "later")
+        session.detach()
+        with pytest.raises(Detached):
+            session.heartbeat()
+        assert session.state.note is None
+    assert not issubclass(Detached, Exception)
+    assert len(list(folder.requests.glob("*.json"))) == 1
 
 
 def test_a_study_that_cannot_be_opened_is_left_free(folder: StudyFolder) -> None:

@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 from engine.schema.plan import LaunchPlan
-from slurm.agent.listener import remove_socket_folders
 from slurm.agent.procfs import descendants, read_stat
+from tests.slurm.agents import Agent
 from tests.slurm.payloads.speaker import Speaker
 from tests.slurm.trial_folder import (
     PAYLOADS,
@@ -26,36 +26,6 @@ from tests.slurm.trial_folder import (
     records_of,
     wait_for,
 )
-
-
-class Agent:
-    """A started agent; `result()` waits for its end."""
-
-    def __init__(self, plan: LaunchPlan, environ: dict[str, str]) -> None:
-        self.plan = plan
-        self.folder = Path(plan.trial_dir)
-        self.log = (self.folder / "agent.log").open("wb")
-        self.process = subprocess.Popen(
-            [sys.executable, "-P", "-m", "slurm.agent", str(self.folder / "spec.json")],
-            env={**os.environ, **environ},
-            stdout=self.log,
-            stderr=subprocess.STDOUT,
-        )
-
-    def result(self) -> dict[str, Any]:
-        """The content of result.json; nothing of the trial may be left by then."""
-        assert self.process.wait(30) == 0, (self.folder / "agent.log").read_text()
-        assert no_process_left(self.plan)
-        result: dict[str, Any] = read_json(self.folder / "result.json")
-        return result
-
-    def close(self) -> None:
-        """End it if it still runs."""
-        if self.process.poll() is None:
-            self.process.terminate()
-            self.process.wait(30)
-        self.log.close()
-        remove_socket_folders(self.plan.trial_dir)
 
 
 @pytest.fixture
@@ -156,6 +126,20 @@ def test_total_timeout_ends_a_healthy_run(tmp_path: Path, start: Any) -> None:
     result = start(make_trial(tmp_path / "t", "describe", total_timeout_s=1.5)).result()
     assert result["ended"] == "total_timeout"
     assert result["ranks"][0]["updates"] > 0
+
+
+@pytest.mark.parametrize(
+    ("number", "ended"), [(signal.SIGUSR2, "total_timeout"), (signal.SIGTERM, "cancelled")]
+)
+def test_signal_of_a_scheduler_reaches_everybody(
+    tmp_path: Path, start: Any, number: signal.Signals, ended: str
+) -> None:
+    """Slurm signals the ranks and their launcher too, in any order: the agent knows why they are gone."""
+    agent = start(make_trial(tmp_path / "t", "describe", ranks=2))
+    wait_for((tmp_path / "t" / "output" / "facts.json").exists, "training started")
+    for process in (*descendants(agent.process.pid), agent.process):
+        os.kill(process.pid, number)
+    assert agent.result()["ended"] == ended
 
 
 @pytest.mark.parametrize("how", ["file", "signal"])

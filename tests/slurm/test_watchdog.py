@@ -109,3 +109,44 @@ def test_total_timeout_beats_everything(make: Make) -> None:
         _update(record, 100.0)
     assert watchdog.verdict(100 * NS) is None
     assert watchdog.verdict(100 * NS + 1) == "total_timeout"
+
+
+def test_a_failed_launcher_gives_the_others_their_grace(make: Make) -> None:
+    """One of several launchers that ends with an error ends the trial, as a dead rank does."""
+    watchdog, ranks = make()
+    for record in ranks:
+        _update(record, 1.0)
+    watchdog.note_launchers(True, False, 2 * NS)
+    assert watchdog.failed_ns == 2 * NS
+    for record in ranks:
+        _update(record, 5.0)
+    assert watchdog.verdict(int((2 + DEATH_GRACE_S) * NS)) is None
+    assert watchdog.verdict(int((2 + DEATH_GRACE_S) * NS) + 1) == "exited"
+
+
+def test_a_launcher_that_left_early_is_followed(make: Make) -> None:
+    """Without end records the others get a bounded time; when the records come late, they keep theirs."""
+    watchdog, ranks = make()
+    late = int((1 + STOP_GRACE_S) * NS) + 1
+    for record in ranks:
+        _update(record, 1.0 + STOP_GRACE_S)
+    watchdog.note_launchers(False, True, 1 * NS)
+    assert watchdog.verdict(late - 1) is None
+    assert watchdog.verdict(late) == "exited"
+    watchdog.note_launchers(False, False, late)
+    assert watchdog.verdict(late) is None
+
+
+def test_nobody_is_late_because_the_machine_was_stopped(make: Make) -> None:
+    """Deadlines that passed while this agent could not run hold nobody."""
+    watchdog, ranks = make()
+    for record in ranks:
+        _update(record, 1.0)
+    assert watchdog.verdict(90 * NS) == "update_timeout"
+    watchdog.resumed(90 * NS, 88 * NS)
+    assert watchdog.verdict(93 * NS) is None
+    assert watchdog.verdict(93 * NS + 1) == "update_timeout"
+    for record in ranks:
+        _update(record, 187.0)
+    assert watchdog.verdict(188 * NS) is None
+    assert watchdog.verdict(188 * NS + 1) == "total_timeout"

@@ -53,6 +53,12 @@ def make_trial(folder: Path, mode: str, *, ranks: int = 1, **overrides: Any) -> 
     return plan
 
 
+def make_wide_trial(folder: Path, mode: str, *, nodes: int = 2, **overrides: Any) -> LaunchPlan:
+    """Write a trial of two ranks on each of several nodes."""
+    command = [str(PAYLOADS / "spawner.py"), mode, str(folder / "output"), "{node_rank}", str(nodes)]
+    return make_trial(folder, mode, ranks=2, **{"nodes": nodes, "command": command, **overrides})
+
+
 def request_of(plan: LaunchPlan) -> JobRequest:
     """The request that submits a trial."""
     return JobRequest(

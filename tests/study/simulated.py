@@ -13,7 +13,15 @@ import numpy as np
 
 from engine.errors import InfrastructureError
 from engine.schema.base import Scalar
-from engine.schema.job import AllocationUse, JobHandle, JobRequest, JobState, JobStatus
+from engine.schema.job import (
+    AllocationUse,
+    JobHandle,
+    JobRequest,
+    JobState,
+    JobStatus,
+    Loss,
+    SchedulerFacts,
+)
 from engine.schema.plan import LaunchPlan
 from tests.study import wire
 from tests.study.surface import BASE_STEP_S, KNOBS, Surface, read_configuration
@@ -46,6 +54,7 @@ class VirtualClock:
 class _Job:
     plan: LaunchPlan
     run: wire.Run
+    submitted_at: float
     ends_at: float
     cancelled: bool = False
     lost: bool = False
@@ -56,8 +65,10 @@ class SimulatedExecutor:
     """JobExecutor over a response surface.
 
     lost: trials whose job vanishes; refuses: trials whose submission raises; endings: how a trial ended
-    in the agent's words; hook: called with the name of a call and a trial before ("submit", "poll", "cancel")
-    and after ("submitted") it: it may raise Death.
+    in the agent's words; losses: why a trial's job vanishes; facts: what a scheduler says of a trial that was
+    submitted and ends at given times; shapes: changes a trial's run; uses: what usage() answers;
+    queue_s: seconds that every job waits; hook: called with the name of a call and a trial before ("submit",
+    "poll", "cancel") and after ("submitted") it: it may raise Death.
     """
 
     surface: Surface
@@ -65,6 +76,12 @@ class SimulatedExecutor:
     lost: Callable[[str], bool] = lambda trial_id: False
     refuses: Callable[[str], bool] = lambda trial_id: False
     endings: Callable[[str], str] = lambda trial_id: "exited"
+    losses: Callable[[str], Loss | None] = lambda trial_id: None
+    facts: Callable[[str, float, float], SchedulerFacts | None] = lambda trial_id, submitted, ends: None
+    shapes: Callable[[str, wire.Run], wire.Run] = lambda trial_id, run: run
+    uses: list[AllocationUse] = field(default_factory=list)
+    queue_s: float = 0.0
+    requests: list[JobRequest] = field(default_factory=list)
     hook: Callable[[str, str], None] = lambda call, trial_id: None
     submitted: list[str] = field(default_factory=list)
     cancelled: list[str] = field(default_factory=list)
@@ -82,12 +99,13 @@ class SimulatedExecutor:
         plan = LaunchPlan.model_validate_json(Path(request.spec_path).read_text())
         config = tomllib.loads((Path(plan.workdir) / "config.toml").read_text())
         configuration = read_configuration(config)
-        run = self._run(plan, configuration)
+        run = self.shapes(request.trial_id, self._run(plan, configuration))
+        self.requests.append(request)
         self.submitted.append(request.trial_id)
         self.configurations[request.trial_id] = configuration
-        self._jobs[request.token] = _Job(
-            plan, run, self.clock.now() + run.wall_s, lost=self.lost(request.trial_id)
-        )
+        now = self.clock.now()
+        lost = self.lost(request.trial_id) or self.losses(request.trial_id) is not None
+        self._jobs[request.token] = _Job(plan, run, now, now + self.queue_s + run.wall_s, lost=lost)
         self.hook("submitted", request.trial_id)
         return JobHandle(
             executor="simulated", job_id=str(len(self._jobs)), trial_dir=plan.trial_dir, token=plan.token
@@ -99,15 +117,20 @@ class SimulatedExecutor:
         self.hook("poll", Path(handle.trial_dir).name)
         if job is None:
             return self._status(JobState.LOST, "no job of this trial was ever submitted")
+        name = job.plan.trial_id
+        facts = self.facts(name, job.submitted_at, job.ends_at)
         if job.cancelled:
-            return self._status(JobState.CANCELLED)
+            return self._status(JobState.CANCELLED, facts=facts)
+        if self.clock.now() < job.submitted_at + self.queue_s:
+            return self._status(JobState.PENDING)
         if self.clock.now() < job.ends_at:
             return self._status(JobState.RUNNING)
         if job.lost:
-            return self._status(JobState.LOST, "the node went away")
+            loss = self.losses(name)
+            return self._status(JobState.LOST, "the node went away", loss=loss, facts=facts)
         if not (Path(handle.trial_dir) / "result.json").exists():
             wire.write_trial(job.plan, job.run)
-        return self._status(JobState.FINISHED)
+        return self._status(JobState.FINISHED, facts=facts)
 
     def cancel(self, handle: JobHandle) -> None:
         """End a job."""
@@ -121,11 +144,17 @@ class SimulatedExecutor:
         """Nothing is held between trials."""
 
     def usage(self) -> tuple[AllocationUse, ...]:
-        """Nothing is held between trials."""
-        return ()
+        """What a test says is held between trials."""
+        return tuple(self.uses)
 
-    def _status(self, state: JobState, reason: str | None = None) -> JobStatus:
-        return JobStatus(state=state, reason=reason, as_of=self.clock.now())
+    def _status(
+        self,
+        state: JobState,
+        reason: str | None = None,
+        loss: Loss | None = None,
+        facts: SchedulerFacts | None = None,
+    ) -> JobStatus:
+        return JobStatus(state=state, reason=reason, as_of=self.clock.now(), loss=loss, scheduler=facts)
 
     def _run(self, plan: LaunchPlan, configuration: dict[str, Scalar]) -> wire.Run:
         """The run's noise depends on kind, configuration and how often it ran, not on the trial's number."""
@@ -149,7 +178,7 @@ class SimulatedExecutor:
             losses=losses,
             micro_batch=int(configuration["micro_batch_size"]),
             peak_bytes=int(min(surface.memory_gib(configuration), 2.0) * BYTES_PER_GIB),
-            started_at=self.clock.now(),
+            started_at=self.clock.now() + self.queue_s,
             tokens_share=0.5 if cheat else 1.0,
             exception=self._exception(configuration),
             ended=self.endings(plan.trial_id),

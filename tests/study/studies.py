@@ -11,7 +11,7 @@ from engine.journal.log import read_entries
 from engine.journal.session import Observer, StudySession
 from engine.journal.state import StudyState, TrialState, replay
 from engine.ports import JobExecutor
-from engine.schema.study import StudyCreated, StudyOptions
+from engine.schema.study import StudyCreated, StudyOptions, TrialProposed
 from engine.schema.trial import OutcomeKind, TrialKind
 from engine.stages.context import StudyContext
 from engine.stages.initialization import lock_task
@@ -66,6 +66,21 @@ def engine(
     """An engine that works on a study."""
     with StudySession(StudyFolder.open(root), clock, observer) as session:
         yield context(session, executor, clock)
+
+
+def propose(study: StudyContext, trial_id: str) -> TrialState:
+    """Record a baseline trial that nobody runs yet."""
+    proposed = TrialProposed(
+        trial_id=trial_id,
+        kind=TrialKind.BASELINE,
+        origin="test",
+        reason="test",
+        candidate=study.baseline_candidate(),
+        total_updates=7,
+        measured_updates=5,
+    )
+    study.session.record(proposed)
+    return study.state.trials[trial_id]
 
 
 class Cluster:

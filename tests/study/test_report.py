@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import getpass
 import json
 import re
@@ -13,6 +14,7 @@ from typing import Any
 import pytest
 
 from engine.journal.summary import summarise
+from engine.schema.job import Loss, SchedulerFacts
 from engine.study import run_study
 from tests.study.studies import Cluster, engine, read
 from tests.study.surface import KNOBS
@@ -156,3 +158,26 @@ def test_status_of_a_running_study(tmp_path: Path) -> None:
     with engine(cluster.root, cluster.executor, cluster.clock, look) as study:
         run_study(study)
     assert list(dict.fromkeys(seen)) == ["initialization", "diagnosis", "search", "reporting", "done"]
+
+
+def test_nodes_and_queue_of_a_cluster(tmp_path: Path) -> None:
+    """The report tells how each node behaved and how long the queue was, under pseudonyms."""
+    cluster = Cluster(tmp_path)
+    cluster.executor.queue_s = 30.0
+    cluster.executor.losses = lambda trial_id: Loss.NODE_FAILED if trial_id == "t001" else None
+    cluster.executor.facts = lambda trial_id, submitted, ends: SchedulerFacts(
+        job_id=trial_id, state="NODE_FAIL", nodes=("beta7",), source="sacct", as_of=ends
+    )
+    cluster.executor.shapes = lambda trial_id, run: dataclasses.replace(
+        run, nodes=("alpha7",) if int(trial_id[1:]) % 2 else ("beta7",)
+    )
+    cluster.run(trials=2, executor="slurm")
+    text = (cluster.root / "report.md").read_text()
+    assert "## Nodes" in text
+    assert "Median wait in the queue: 30 s" in text
+    nodes = json.loads((cluster.root / "report.json").read_text())["nodes"]
+    assert [node["name"] for node in nodes] == ["node-1", "node-2"]
+    assert [node["voids"] for node in nodes] == [0, 1]
+    assert nodes[0]["slowdown"]["runs"] >= 3
+    for name in ("report.md", "report.json"):
+        assert not re.search("alpha7|beta7", (cluster.root / name).read_text())

@@ -20,7 +20,11 @@ _NS = 1_000_000_000
 
 @dataclass(frozen=True)
 class Run:
-    """What a run did: one time per update; `exception` ends it in the first update."""
+    """What a run did: one time per update; `exception` ends it in the first update.
+
+    nodes: names by node rank; gaps_s: longest pause of each node's agent; lost: node ranks whose agent went
+    away; slurm: the job of the agents as result.json holds it.
+    """
 
     step_times_s: Sequence[float]
     losses: Sequence[float]
@@ -30,6 +34,10 @@ class Run:
     tokens_share: float = 1.0
     exception: dict[str, Any] | None = None
     ended: str = "exited"
+    nodes: tuple[str, ...] = ()
+    gaps_s: tuple[float, ...] = ()
+    lost: tuple[int, ...] = ()
+    slurm: dict[str, Any] | None = None
 
     @property
     def wall_s(self) -> float:
@@ -63,7 +71,7 @@ def write_trial(plan: LaunchPlan, run: Run) -> None:
     folder = Path(plan.trial_dir)
     if run.exception is not None:
         run = replace(run, step_times_s=(), losses=())
-    for rank in range(plan.ranks_per_node):
+    for rank in range(plan.nodes * plan.ranks_per_node):
         records = _rank_records(plan, run, rank)
         lines = "".join(json.dumps({**record, "seq": n}) + "\n" for n, record in enumerate(records))
         (folder / f"updates-{rank}.jsonl").write_text(lines)
@@ -121,7 +129,7 @@ def _rank_records(plan: LaunchPlan, run: Run, rank: int) -> list[dict[str, Any]]
         {
             "k": "hello",
             "rank": rank,
-            "local_rank": rank,
+            "local_rank": rank % plan.ranks_per_node,
             "world": plan.nodes * plan.ranks_per_node,
             "pid": 50 + rank,
             "argv": plan.command,
@@ -199,6 +207,7 @@ def _rank_result(plan: LaunchPlan, run: Run, rank: int) -> dict[str, Any]:
         window = {"updates": [first, last], "elapsed_ns": elapsed, "cpu_s": 0.9 * elapsed / _NS}
     return {
         "rank": rank,
+        "node": rank // plan.ranks_per_node,
         "pid": 50 + rank,
         "hello": True,
         "updates": done,
@@ -226,5 +235,20 @@ def _result(plan: LaunchPlan, run: Run) -> dict[str, Any]:
         "wall_s": run.wall_s,
         "host": "node-of-nobody",
         "launch_error": None,
-        "ranks": [_rank_result(plan, run, rank) for rank in range(plan.ranks_per_node)],
+        "ranks": [_rank_result(plan, run, rank) for rank in range(plan.nodes * plan.ranks_per_node)],
+        "nodes": [_node_result(run, node_rank) for node_rank in range(len(run.nodes))],
+        "slurm": run.slurm,
+    }
+
+
+def _node_result(run: Run, node_rank: int) -> dict[str, Any]:
+    return {
+        "node_rank": node_rank,
+        "name": run.nodes[node_rank],
+        "host": f"{run.nodes[node_rank]}.of.nobody",
+        "reported": node_rank not in run.lost,
+        "longest_gap_s": run.gaps_s[node_rank] if run.gaps_s else 0.3,
+        "cpus": 16,
+        "devices": None,
+        "problem": None,
     }

@@ -1,7 +1,8 @@
 """From the evidence of one run to the one reason why it failed.
 
-order of trust    the agent's own word (cancelled, never launched, lost)
+order of trust    the agent's own word (cancelled, never launched, a node lost, restarted)
                   the earliest exception of a rank that is no victim, at the root of its chain
+                  the end of the allocation, by the agent's word
                   a signal that ended a rank
                   what the scheduler or the script's argument parser printed
                   a timeout of the agent
@@ -14,16 +15,20 @@ import signal
 from collections.abc import Sequence
 
 from engine.schema.evidence import RunEvidence
+from engine.schema.job import Loss
 from engine.schema.trial import Attribution, EvidenceLine, FailureKind
 from engine.trial.attribution.conflicts import attribute_arguments, attribute_exception
 from engine.trial.attribution.context import AttributionContext
 from engine.trial.attribution.deaths import first_death
-from engine.trial.attribution.endings import attribute_outside, attribute_timeout
+from engine.trial.attribution.endings import attribute_cut_short, attribute_outside, attribute_timeout
 from engine.trial.attribution.faults import Fault, collect_faults
 from engine.trial.attribution.infrastructure import attribute_infrastructure, attribute_scheduler
+from engine.trial.attribution.interruptions import attribute_restart, attribute_standstill
 from engine.trial.attribution.logs import LogLine, read_log
+from engine.trial.attribution.losses import attribute_loss
 from engine.trial.attribution.memory import attribute_memory
 from engine.trial.attribution.numerics import attribute_numerics
+from engine.trial.attribution.scheduler_words import loss_of
 from engine.trial.attribution.signalled import attribute_death
 from engine.trial.attribution.stalls import attribute_stall
 from engine.trial.attribution.victims import first_failing, is_interrupt
@@ -40,9 +45,27 @@ def attribute(evidence: RunEvidence, context: AttributionContext) -> Attribution
         The attribution, or None where the run did not fail. `blame_candidate` None means open: run it once
         more before believing.
     """
-    outside = attribute_outside(evidence)
+    outside = _killed_with_its_node(evidence, context) or attribute_outside(evidence)
     if outside is not None:
         return outside
+    restarted = attribute_restart(evidence)
+    if restarted is not None:
+        return restarted
+    why = _inside(evidence, context)
+    # Whatever is plainly the candidate's stays so; times and waiting mean nothing after a standstill.
+    standstill = attribute_standstill(evidence)
+    return why if standstill is None or (why is not None and why.blame_candidate) else standstill
+
+
+def _killed_with_its_node(evidence: RunEvidence, context: AttributionContext) -> Attribution | None:
+    """The attribution of an agent that was killed for the host memory of its candidate, else None."""
+    if evidence.ended != "node_lost" or loss_of(context.scheduler) is not Loss.HOST_OOM:
+        return None
+    return attribute_loss(Loss.HOST_OOM, None, context.scheduler)
+
+
+def _inside(evidence: RunEvidence, context: AttributionContext) -> Attribution | None:
+    """Why the run failed, by what its ranks, its log and its agent say."""
     if _ended_well(evidence):
         return attribute_numerics(None, evidence, context)
     lines = read_log(evidence.log_tail, context.first_log_line)
@@ -53,6 +76,9 @@ def attribute(evidence: RunEvidence, context: AttributionContext) -> Attribution
     # A process that was killed had survived whatever it printed before.
     if root is not None and (root.is_recorded or not killed):
         return attribute_fault(root, evidence, context)
+    cut = attribute_cut_short(evidence, context.own_limit_s)
+    if cut is not None:
+        return cut
     if death is not None:
         return attribute_death(death, lines, context)
     return _without_exception(evidence, context, lines, faults)
@@ -82,7 +108,11 @@ def _ended_well(evidence: RunEvidence) -> bool:
 def _without_exception(
     evidence: RunEvidence, context: AttributionContext, lines: Sequence[LogLine], faults: Sequence[Fault]
 ) -> Attribution:
-    said = attribute_scheduler(lines) or attribute_arguments(lines, context) or attribute_timeout(evidence)
+    said = (
+        attribute_scheduler(lines, evidence, context)
+        or attribute_arguments(lines, context)
+        or attribute_timeout(evidence)
+    )
     if said is not None:
         return said
     interrupt = next((fault for fault in faults if is_interrupt(fault)), None)

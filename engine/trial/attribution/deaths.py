@@ -14,7 +14,8 @@ from engine.trial.attribution.logs import LogLine
 _FIRST_OBSERVED = re.compile(r"failed \(exitcode: (-?\d+)\) local_rank: (\d+) \(pid: \d+\)")
 _WORKER = re.compile(r"DataLoader worker \(pid\(?s?\)? ?\d+\) is killed by signal: (Killed|Bus error)")
 _SHELL_BASE = 128
-_SENT_BY_US = frozenset({signals.SIGTERM, signals.SIGINT, signals.SIGHUP})
+# SIGUSR2 is the end of the allocation that we ask the scheduler to announce: it reaches every process.
+_SENT_BY_US = frozenset({signals.SIGTERM, signals.SIGINT, signals.SIGHUP, signals.SIGUSR2})
 
 
 @dataclass(frozen=True)

@@ -70,7 +70,7 @@ def collect_faults(evidence: RunEvidence, lines: Sequence[LogLine]) -> list[Faul
     if not logged and all(rank.exception is None for rank in evidence.ranks):
         logged = read_bare_exceptions(lines)
     recorded = [
-        _recorded(rank, rank.exception, logged, lines)
+        _recorded(rank, rank.exception, logged, lines, evidence.last_update_ns(rank))
         for rank in evidence.ranks
         if rank.exception is not None
     ]
@@ -90,7 +90,11 @@ def _first_line(fault: Fault) -> str:
 
 
 def _recorded(
-    rank: RankEvidence, record: ExceptionRecord, logged: Sequence[LoggedException], lines: Sequence[LogLine]
+    rank: RankEvidence,
+    record: ExceptionRecord,
+    logged: Sequence[LoggedException],
+    lines: Sequence[LogLine],
+    last_ns: int | None,
 ) -> Fault:
     first_line = record.message.strip().partition("\n")[0]
     printed = next((each for each in logged if _is_same(each, rank.rank, record, first_line)), None)
@@ -98,7 +102,6 @@ def _recorded(
     chained = root is not None and root is not printed
     quoted = root.line if root is not None else find_line(lines, first_line, rank.rank)
     own = EvidenceLine(line=None, text=f"rank {rank.rank}, {record.phase}: {record.type}: {first_line}"[:400])
-    last_ns = rank.agent.last_update_ns if rank.agent is not None else None
     return Fault(
         rank=rank.rank,
         type=root.type if root is not None and chained else record.type,

@@ -5,7 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+from engine.schema.evidence import RunEvidence
 from engine.schema.trial import Attribution, FailureKind
+from engine.trial.attribution.context import AttributionContext
 from engine.trial.attribution.faults import Fault
 from engine.trial.attribution.logs import LogLine, search_lines
 
@@ -28,13 +30,15 @@ _FAULTS: tuple[tuple[re.Pattern[str], str], ...] = (
     (re.compile(r"ncclSystemError|ncclUnhandledSystemError|NET/IB : Got completion"), "the network failed"),
     (
         re.compile(r"Max retries exceeded|Temporary failure in name resolution|Name or service not known"),
-        "the network failed",
+        "a server could not be reached",
     ),
     (
         re.compile(r"connect\(\) timed out|RendezvousTimeoutError|client socket has timed out"),
         "ranks did not meet",
     ),
 )
+_OF_A_NODE = frozenset({"a GPU failed", "the node has no usable GPU", "the network failed"})
+"""Faults that may come from one machine; disks and name servers serve all of them."""
 _SCHEDULER: tuple[tuple[re.Pattern[str], FailureKind, str], ...] = (
     (
         re.compile(r"CANCELLED AT .* DUE TO PREEMPTION|job is preempted"),
@@ -64,14 +68,34 @@ def attribute_infrastructure(fault: Fault) -> Attribution | None:
     return None
 
 
-def attribute_scheduler(lines: Sequence[LogLine]) -> Attribution | None:
-    """The attribution where the scheduler says itself that it ended the job, else None."""
+def may_be_the_nodes(why: Attribution) -> bool:
+    """Whether a fault of the infrastructure may be that of the node on which it was seen."""
+    return any(why.cause.startswith(what) for what in _OF_A_NODE)
+
+
+def attribute_scheduler(
+    lines: Sequence[LogLine], evidence: RunEvidence, context: AttributionContext
+) -> Attribution | None:
+    """The attribution where the scheduler says itself that it ended the job, else None.
+
+    A time limit that cut the trial before its own time was used was that of a shared allocation: nobody's.
+    """
     for pattern, kind, what in _SCHEDULER:
         line = search_lines(lines, pattern)
         if line is not None:
+            if kind is FailureKind.TIMEOUT and _was_cut_short(evidence, context):
+                kind, what = FailureKind.INFRA, "the allocation ended before the trial's own time was used"
             blame = None if kind is FailureKind.TIMEOUT else False
-            evidence = (line.quote(),)
             return Attribution(
-                kind=kind, blame_candidate=blame, cause=f"{what}: {line.text.strip()}", evidence=evidence
+                kind=kind,
+                blame_candidate=blame,
+                cause=f"{what}: {line.text.strip()}",
+                evidence=(line.quote(),),
             )
     return None
+
+
+def _was_cut_short(evidence: RunEvidence, context: AttributionContext) -> bool:
+    if evidence.wall_s is None or context.own_limit_s is None:
+        return False
+    return evidence.wall_s < context.own_limit_s

@@ -6,15 +6,27 @@ import re
 import signal
 from collections.abc import Sequence
 
-from engine.schema.trial import Attribution, FailureKind
+from engine.schema.job import Loss
+from engine.schema.trial import Attribution, EvidenceLine, FailureKind
 from engine.trial.attribution.context import AttributionContext
 from engine.trial.attribution.deaths import Death
 from engine.trial.attribution.logs import LogLine, search_lines
+from engine.trial.attribution.scheduler_words import loss_of, scheduler_line
 
 _KILLED_FOR_MEMORY = re.compile(
     r"oom[-_ ]kill|Out of memory: Killed process|Memory cgroup out of memory|OOMKilled|: Out Of Memory\b"
     r"|TERM_MEMLIMIT"
 )
+
+
+def _said_of_memory(lines: Sequence[LogLine], context: AttributionContext) -> EvidenceLine | None:
+    """The system's own word that it killed for memory: in the log, else by the scheduler."""
+    line = search_lines(lines, _KILLED_FOR_MEMORY)
+    if line is not None:
+        return line.quote()
+    if context.scheduler is not None and loss_of(context.scheduler) is Loss.HOST_OOM:
+        return scheduler_line(context.scheduler)
+    return None
 
 
 def attribute_death(death: Death, lines: Sequence[LogLine], context: AttributionContext) -> Attribution:
@@ -24,17 +36,16 @@ def attribute_death(death: Death, lines: Sequence[LogLine], context: Attribution
     """
     who = "a process of the run" if death.rank is None else f"rank {death.rank}"
     if death.signal == signal.SIGKILL:
-        said = search_lines(lines, _KILLED_FOR_MEMORY)
-        evidence = (said.quote(), death.evidence) if said is not None else (death.evidence,)
+        said = _said_of_memory(lines, context)
         cause = f"{who} was killed (SIGKILL), most likely because the host ran out of memory"
         if said is not None:
-            cause = f"{who} was killed because the host ran out of memory: {said.text.strip()}"
+            cause = f"{who} was killed because the host ran out of memory: {said.text}"
         return Attribution(
             kind=FailureKind.OOM_HOST,
             blame_candidate=True if said is not None else None,
             cause=cause,
             rank=death.rank,
-            evidence=evidence,
+            evidence=(said, death.evidence) if said is not None else (death.evidence,),
         )
     if death.signal == signal.SIGBUS:
         return Attribution(

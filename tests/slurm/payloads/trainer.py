@@ -6,6 +6,7 @@ import json
 import os
 import resource
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -55,6 +56,51 @@ def hang(speaker: Speaker) -> None:
         time.sleep(0.05)
 
 
+def fail(speaker: Speaker) -> None:
+    """The last rank ends with an error at once, and the others would go on."""
+    train(speaker, 1)
+    if speaker.rank == int(os.environ["WORLD_SIZE"]) - 1:
+        os.kill(os.getppid(), signal.SIGKILL)
+        sys.exit(3)
+    train_until_released(speaker)
+    speaker.end()
+
+
+def uneven(speaker: Speaker) -> None:
+    """The last rank takes a second longer; each notes when it was let go and when it was done."""
+    if speaker.rank == int(os.environ["WORLD_SIZE"]) - 1:
+        time.sleep(1.0)
+    train(speaker, TOTAL)
+    done = time.monotonic()
+    speaker.say("end", updates=speaker.updates, reason="stopped", hooks_ok=True, clocks_ok=True)
+    answer = speaker.answer()
+    times = {"done": done, "let_go": time.monotonic(), "answer": answer}
+    (OUTPUT / f"times-{speaker.rank}").write_text(json.dumps(times))
+
+
+def meet(speaker: Speaker) -> None:
+    """Rank 0 listens on MASTER_PORT, the others wait for it; the first time, somebody has taken the port."""
+    while speaker.rank != 0 and not (OUTPUT / "listens").exists():
+        time.sleep(0.02)
+    if speaker.rank == 0:
+        port = int(os.environ["MASTER_PORT"])
+        with (OUTPUT / "ports").open("a") as stream:
+            stream.write(f"{port}\n")
+        with socket.socket() as thief, socket.socket() as server:
+            if not (OUTPUT / "stolen").exists():
+                (OUTPUT / "stolen").touch()
+                thief.bind(("", port))
+                thief.listen()
+            try:
+                server.bind(("", port))
+            except OSError as error:
+                print(f"failed to listen, port: {port}, message: {error.strerror}", flush=True)
+                os._exit(1)
+        (OUTPUT / "listens").touch()
+    train(speaker, TOTAL)
+    speaker.end()
+
+
 def silent(_speaker: Speaker) -> None:
     forever()
 
@@ -100,7 +146,7 @@ def escape(speaker: Speaker) -> None:
 def describe(speaker: Speaker) -> None:
     limit = resource.getrlimit(resource.RLIMIT_DATA)
     facts = {"environ": dict(os.environ), "cwd": os.getcwd(), "limit": limit, "path": sys.path}
-    temporary = OUTPUT / "facts.tmp"
+    temporary = OUTPUT / f"facts.{speaker.rank}.tmp"
     temporary.write_text(json.dumps(facts))
     temporary.rename(OUTPUT / "facts.json")
     train_until_released(speaker)

@@ -1,0 +1,1 @@
+"""Trials as Slurm jobs, one job a trial."""

@@ -1,0 +1,1 @@
+"""Trials as steps of one allocation that is held between them."""
