@@ -22,6 +22,9 @@ GATHER_S = 90.0
 REPORT_S = 20.0
 """Seconds from the order to stop to the report of each node."""
 
+_SIGNAL_S = 1.0
+"""Seconds that a signal to end gets to arrive here once the launchers have gone without a reason."""
+
 _ATTEMPTS = 3
 _LOG_BYTES = 64 * 1024
 _PORT_IN_USE = re.compile(r"EADDRINUSE|address already in use", re.IGNORECASE)
@@ -163,11 +166,18 @@ class Lead:
             self.failed_ns = watchdog.failed_ns
 
     def _whose_end(self, watchdog: Watchdog) -> str:
-        """Why the launchers are gone: a scheduler's signal reaches them and this agent at the same time."""
-        if not watchdog.all_ended():
+        """Why the launchers are gone: a scheduler's signal may reach them a moment before this agent."""
+        deadline = time.monotonic() + _SIGNAL_S
+        while not (watchdog.all_ended() or self._stop.asked() or self._has_reason()):
+            if time.monotonic() > deadline:
+                break
             self.station.pump(TICK_S)
             self._take_signals()
         return "exited" if watchdog.all_ended() else self._stop.reason or "exited"
+
+    def _has_reason(self) -> bool:
+        """Whether a rank of this node said why it went."""
+        return any(rank.exception for rank in self.station.trial.ranks)
 
     def _launchers_ended(self, watchdog: Watchdog) -> bool:
         """Whether all launchers have ended, or one could not be started; tells the watchdog of each."""

@@ -2,24 +2,15 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from pathlib import Path
 
 from engine.schema.job import Loss, SchedulerFacts
 from slurm.batch.task import ALREADY_RUN
-from slurm.scheduler.losses import loss_of
+from slurm.scheduler.losses import loss_in_words, loss_of
 from slurm.scheduler.reasons import sentence
 from slurm.trial_files import last_words, tail
 
-# "CUDA out of memory" is another matter, hence the capitals.
-_OUT_OF_MEMORY = re.compile(r"oom[_-]kill event|Out Of Memory|[Ee]xceeded (?:\w+ )?memory limit")
-_IN_THE_LOG = (
-    (re.compile(r"DUE TO TIME LIMIT"), Loss.TIME_LIMIT),
-    (re.compile(r"DUE TO NODE FAILURE|DUE TO NODE FAIL"), Loss.NODE_FAILED),
-    (re.compile(r"DUE TO PREEMPTION"), Loss.PREEMPTED),
-    (re.compile(r"(?:JOB|STEP) \S+ ON \S+ CANCELLED AT"), Loss.CANCELLED_OUTSIDE),
-)
 _SENTENCES = {
     Loss.NODE_FAILED: "a node of the job failed",
     Loss.PREEMPTED: "the job was preempted by another one",
@@ -66,16 +57,15 @@ def explain_loss(
 
 
 def _cause(facts: SchedulerFacts | None, said: str, has_begun: bool) -> Loss:
-    loss = loss_of(facts)
-    if loss is Loss.HOST_OOM or _OUT_OF_MEMORY.search(said):
+    loss, told = loss_of(facts), loss_in_words(said)
+    if Loss.HOST_OOM in (loss, told):
         return Loss.HOST_OOM
     if facts is not None and has_begun and facts.exit_code == ALREADY_RUN:
         return Loss.RESTARTED
     if loss not in (Loss.VANISHED, Loss.NEVER_STARTED, Loss.AGENT_DIED):
         return loss
-    for pattern, told in _IN_THE_LOG:
-        if pattern.search(said):
-            return told
+    if told is not None:
+        return told
     if loss is Loss.VANISHED:
         return loss
     return Loss.AGENT_DIED if has_begun else Loss.NEVER_STARTED

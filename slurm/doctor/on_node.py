@@ -22,7 +22,7 @@ from slurm.scheduler.command import SlurmCommands
 from slurm.scheduler.reasons import sentence
 from slurm.scheduler.source import StateSource
 from slurm.scheduler.states import parse_state
-from slurm.scheduler.submission import submit
+from slurm.scheduler.submission import cancel_job, submit
 
 GROUP = "node"
 WAIT_S = 300.0
@@ -84,7 +84,7 @@ def _in(
     try:
         checks = _wait(work, source, job_id, limits_s)
     finally:
-        commands.run("scancel", job_id)
+        cancel_job(commands, job_id, name)
     return checks
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import time
 from pathlib import Path
 from typing import Any
@@ -12,6 +11,7 @@ from slurm.held.allocations import Allocations, Ending
 from slurm.held.holding import HOLDER_LOG, Holding
 from slurm.held.progress import TAKEN_AWAY, TrialProgress
 from slurm.held.requesting import STEP_LOG
+from slurm.scheduler.losses import loss_in_words
 from slurm.scheduler.reasons import sentence
 from slurm.scheduler.records import Reading
 from slurm.trial_files import (
@@ -32,14 +32,6 @@ _UNFINISHED = frozenset({"total_timeout", "cancelled", "node_lost"})
 """Endings in result.json that may be the allocation's doing."""
 _NO_PERSONS_WISH = frozenset({Loss.AGENT_DIED, Loss.NODE_FAILED, Loss.PREEMPTED, Loss.TIME_LIMIT})
 """Ends of an allocation after which a trial that waited in it is ordered in another one."""
-# srun's words; "CUDA out of memory" is another matter, hence the capitals.
-_IN_SRUNS_WORDS = (
-    (re.compile(r"oom[_-]kill event|Out Of Memory|[Ee]xceeded (?:\w+ )?memory limit"), Loss.HOST_OOM),
-    (re.compile(r"[Nn]ode failure|NODE FAIL"), Loss.NODE_FAILED),
-    (re.compile(r"DUE TO TIME LIMIT"), Loss.TIME_LIMIT),
-    (re.compile(r"DUE TO PREEMPTION"), Loss.PREEMPTED),
-    (re.compile(r"(?:JOB|STEP) \S+ ON \S+ CANCELLED AT"), Loss.CANCELLED_OUTSIDE),
-)
 
 
 class Verdicts:
@@ -183,9 +175,9 @@ def _lost(handle: JobHandle, ending: Ending, holding: Holding) -> JobStatus:
 
 
 def _loss_of_step(event: dict[str, Any], words: str) -> tuple[Loss, str]:
-    for pattern, loss in _IN_SRUNS_WORDS:
-        if pattern.search(words):
-            return loss, "the trial's step was ended"
+    told = loss_in_words(words)
+    if told is not None:
+        return told, "the trial's step was ended"
     code = event.get("rc")
     if not event.get("agent_started"):
         return Loss.NEVER_STARTED, f"the trial's step did not start (srun: {code})"

@@ -1,12 +1,22 @@
-"""Why a job that left no result is lost, from the scheduler's facts alone."""
+"""Why a job that left no result is lost: from the scheduler's facts, and from what it wrote into a log."""
 
 from __future__ import annotations
+
+import re
 
 from engine.schema.job import Loss, SchedulerFacts
 from slurm.scheduler.states import parse_state
 
 _OOM_EXIT = 125
 _OOM_WORDS = ("outofmemory", "out_of_memory", "oom")
+_IN_WORDS = (
+    # "CUDA out of memory" is another matter, hence the capitals.
+    (re.compile(r"oom[_-]kill event|Out Of Memory|[Ee]xceeded (?:\w+ )?memory limit"), Loss.HOST_OOM),
+    (re.compile(r"[Nn]ode failure|NODE FAIL"), Loss.NODE_FAILED),
+    (re.compile(r"DUE TO TIME LIMIT"), Loss.TIME_LIMIT),
+    (re.compile(r"DUE TO PREEMPTION"), Loss.PREEMPTED),
+    (re.compile(r"(?:JOB|STEP) \S+ ON \S+ CANCELLED AT"), Loss.CANCELLED_OUTSIDE),
+)
 
 
 def loss_of(facts: SchedulerFacts | None) -> Loss:
@@ -26,6 +36,11 @@ def loss_of(facts: SchedulerFacts | None) -> Loss:
     if not state.is_final:
         return Loss.VANISHED
     return Loss.NEVER_STARTED if facts.started_at is None else Loss.AGENT_DIED
+
+
+def loss_in_words(text: str) -> Loss | None:
+    """The cause that slurmstepd or srun named in a log; None where they named none."""
+    return next((loss for pattern, loss in _IN_WORDS if pattern.search(text)), None)
 
 
 def _reads_oom(facts: SchedulerFacts) -> bool:
