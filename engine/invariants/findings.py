@@ -41,14 +41,26 @@ class Findings:
         self.name = name
         self._failure: tuple[str | None, str | None, str] | None = None
         self._failures = 0
+        self._is_statistical = True
         self._compared: list[str] = []
         self._unseen: list[str] = []
         self._essential: list[str] = []
         self._evidence: list[str] = []
 
-    def fail(self, reason: str, *, expected: str | None = None, observed: str | None = None) -> None:
-        """A violation; the first one is the verdict's headline, all are evidence."""
+    def fail(
+        self,
+        reason: str,
+        *,
+        expected: str | None = None,
+        observed: str | None = None,
+        statistical: bool = False,
+    ) -> None:
+        """A violation; the first one is the verdict's headline, all are evidence.
+
+        A statistical one may be the machine's doing: it has to come again before it counts.
+        """
         self._failures += 1
+        self._is_statistical = self._is_statistical and statistical
         if self._failure is None:
             self._failure = (expected, observed, reason)
         self.note(reason)
@@ -107,4 +119,5 @@ class Findings:
             observed=observed,
             reason=reason,
             evidence=tuple(self._evidence),
+            statistical=self.failed and self._is_statistical,
         )

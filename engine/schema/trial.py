@@ -112,7 +112,7 @@ class InvariantStatus(enum.StrEnum):
 
 
 class InvariantResult(Record):
-    """One of the sixteen verdicts."""
+    """One of the sixteen verdicts; a `statistical` failure may be the machine's, and has to come again."""
 
     layer: Literal["execution", "workload", "update scheduling", "numerical precision", "timing consistency"]
     name: str
@@ -121,6 +121,7 @@ class InvariantResult(Record):
     observed: str | None = None
     reason: str
     evidence: tuple[str, ...] = ()
+    statistical: bool = False
 
 
 class Phases(Record):
