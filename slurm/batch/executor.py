@@ -177,7 +177,7 @@ class SlurmExecutor:
             return status
         job_id = self._finder.find(handle).job_id
         facts = self._reading(handle, job_id, at_once=True).facts if job_id is not None else None
-        if facts is not None and (facts.restarts > 0 or parse_state(facts.state).loss is not None):
+        if facts is not None and _was_taken_away(facts):
             lost = explain_loss(_folder(handle), facts, has_begun=True)
             return job_status(JobState.LOST, lost.reason, lost.loss, facts)
         since = self._stopped_since.setdefault(handle.token, time.monotonic())
@@ -247,6 +247,12 @@ def _was_told_to_stop(handle: JobHandle) -> bool:
     """Whether the agent wrote that somebody ended the run."""
     result = read_object(Path(handle.trial_dir) / "result.json") or {}
     return result.get("ended") == "cancelled"
+
+
+def _was_taken_away(facts: SchedulerFacts) -> bool:
+    """Whether Slurm has ended a job for a reason of its own, or is to start it again."""
+    state = parse_state(facts.state)
+    return state.loss is not None or (facts.restarts > 0 and state.phase != "live")
 
 
 def _by_files(handle: JobHandle) -> JobState:

@@ -104,7 +104,8 @@ class Holding:
     @property
     def is_closed(self) -> bool:
         """Whether no trial must be ordered here any more."""
-        return self.record.given_up is not None or self._is_told_to_leave or self.progress.leaving is not None
+        is_over = self.record.use is not None or self.progress.leaving is not None
+        return is_over or self._is_told_to_leave or self.record.given_up is not None
 
     @property
     def open_tokens(self) -> list[str]:

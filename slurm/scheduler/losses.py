@@ -12,7 +12,7 @@ _OOM_WORDS = ("outofmemory", "out_of_memory", "oom")
 _IN_WORDS = (
     # "CUDA out of memory" is another matter, hence the capitals.
     (re.compile(r"oom[_-]kill event|Out Of Memory|[Ee]xceeded (?:\w+ )?memory limit"), Loss.HOST_OOM),
-    (re.compile(r"[Nn]ode failure|NODE FAIL"), Loss.NODE_FAILED),
+    (re.compile(r"[Nn]ode failure|NODE FAIL|missing step on node"), Loss.NODE_FAILED),
     (re.compile(r"DUE TO TIME LIMIT"), Loss.TIME_LIMIT),
     (re.compile(r"DUE TO PREEMPTION"), Loss.PREEMPTED),
     (re.compile(r"(?:JOB|STEP) \S+ ON \S+ CANCELLED AT"), Loss.CANCELLED_OUTSIDE),

@@ -38,7 +38,7 @@ def _engine(journal: Path) -> subprocess.Popen[str]:
     return process
 
 
-def test_a_live_engine_keeps_others_out_and_a_killed_one_does_not(tmp_path: Path) -> None:
+def test_e38_a_live_engine_keeps_others_out_and_a_killed_one_does_not(tmp_path: Path) -> None:
     """While the owner lives the study is busy; after kill -9 the next epoch is free."""
     with _engine(tmp_path) as owner:
         with pytest.raises(StudyBusyError) as caught:

@@ -142,6 +142,17 @@ def test_signal_of_a_scheduler_reaches_everybody(
     assert agent.result()["ended"] == ended
 
 
+def test_signal_that_comes_when_the_launcher_has_gone(tmp_path: Path, start: Any) -> None:
+    """On a busy node the agent may hear last: what ended without a reason of its own was told to end."""
+    agent = start(make_trial(tmp_path / "t", "describe", ranks=2))
+    wait_for((tmp_path / "t" / "output" / "facts.json").exists, "training started")
+    for process in descendants(agent.process.pid):
+        os.kill(process.pid, signal.SIGTERM)
+    wait_for(lambda: not descendants(agent.process.pid), "launcher and ranks are gone")
+    os.kill(agent.process.pid, signal.SIGTERM)
+    assert agent.result()["ended"] == "cancelled"
+
+
 @pytest.mark.parametrize("how", ["file", "signal"])
 def test_cancel_ends_the_run(tmp_path: Path, start: Any, how: str) -> None:
     """The file `cancel` and SIGTERM both end every process and are reported as cancelled."""

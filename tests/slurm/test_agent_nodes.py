@@ -90,7 +90,7 @@ def test_no_rank_goes_before_all_have_ended(tmp_path: Path, start: Any) -> None:
     assert min(each["let_go"] for each in times) > max(each["done"] for each in times)
 
 
-def test_a_crash_on_another_node_ends_all(tmp_path: Path, start: Any) -> None:
+def test_e19_a_crash_on_another_node_ends_all(tmp_path: Path, start: Any) -> None:
     """A dead rank on node 1 ends node 0 within seconds, and its exception is in the result."""
     plan = make_wide_trial(tmp_path / "t", "crash")
     agents = [start(plan, node) for node in range(2)]

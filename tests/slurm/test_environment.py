@@ -49,7 +49,7 @@ def _plan(tmp_path: Path, **overrides: Any) -> LaunchPlan:
         "INFRARSI_PROBE",
     ],
 )
-def test_leftovers_and_secrets_are_scrubbed(name: str) -> None:
+def test_e16_leftovers_and_secrets_are_scrubbed(name: str) -> None:
     """Variables of another job and keys never reach a trial."""
     assert is_scrubbed(name)
 

@@ -29,7 +29,7 @@ _PROGRAMS = ("slurmctld", "slurmd", "munged", "slurmdbd", "mariadbd")
 _SYSTEM_FOLDERS = ("/usr/sbin", "/sbin")
 _FIELDS = ("%i", "%j", "%T", "%r", "%N", "%P", "%u")
 _NAMES = ("id", "name", "state", "reason", "nodes", "partition", "user")
-_QUEUE_LIMIT_S = 40.0
+_QUEUE_LIMIT_S = 90.0  # a step that ended while the controller was away says so after a minute
 _HURRY_PAUSE_S = 10.0
 
 

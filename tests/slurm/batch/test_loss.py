@@ -13,6 +13,7 @@ from slurm.batch.silence import Silence
 
 OOM = "slurmstepd: error: Detected 1 oom-kill event(s) in StepId=12.0. Some of your processes may have been"
 LIMIT = "slurmstepd: error: *** STEP 12.0 ON n1 CANCELLED AT 2026-11-30T14:00:00 DUE TO TIME LIMIT ***"
+MISSING = "srun: error: Aborting, io error and missing step on node 1\n*** STEP 6.0 ON n1 CANCELLED AT 2026"
 OVER = "slurmstepd: error: Step 12.0 exceeded memory limit (3000 > 1000), being killed"
 
 
@@ -41,6 +42,7 @@ def _facts(state: str, **values: Any) -> SchedulerFacts:
         (_facts("COMPLETED", exit_code=0), "", True, Loss.AGENT_DIED),
         (None, "", True, Loss.VANISHED),
         (None, LIMIT, True, Loss.TIME_LIMIT),
+        (_facts("FAILED", exit_code=137), MISSING, True, Loss.NODE_FAILED),
         (None, OOM, True, Loss.HOST_OOM),
         (_facts("RUNNING"), "", True, Loss.VANISHED),
     ],

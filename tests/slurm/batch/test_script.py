@@ -131,7 +131,7 @@ def test_time_is_enough_and_within_the_limit(limit_min: int, wanted_s: float, mi
 
 
 @pytest.mark.parametrize("minutes", [1, 2, 3, 60, 1440])
-def test_end_signal_comes_in_the_second_half(minutes: int) -> None:
+def test_e12_end_signal_comes_in_the_second_half(minutes: int) -> None:
     """The announcement of the end never reaches a job at its start."""
     name, delay = end_signal(minutes).split("@")
     assert name == "USR2"

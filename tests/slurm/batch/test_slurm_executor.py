@@ -119,7 +119,7 @@ def test_job_is_what_was_asked_for(
     assert (result["ended"], result["exit_code"], len(result["ranks"])) == ("exited", 0, 2)
 
 
-def test_lost_answer_makes_no_second_job(
+def test_e03_lost_answer_makes_no_second_job(
     tmp_path: Path, cluster: SlurmCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """When sbatch queues the job and then hangs, the one job is found, adopted and runs to its end."""

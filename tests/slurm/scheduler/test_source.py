@@ -41,7 +41,7 @@ def test_nothing_is_asked_when_nothing_is_watched(
     assert len(slurm.calls()) == 1
 
 
-def test_steady_state_costs_two_calls_a_minute_at_most(
+def test_e27_steady_state_costs_two_calls_a_minute_at_most(
     source: StateSource, slurm: FakeSlurm, clock: MovedClock
 ) -> None:
     """With a job running for an hour and a busy reader, the scheduler is asked twice a minute at most."""
@@ -83,7 +83,7 @@ def test_a_fresh_job_brings_the_next_round_forward(
     assert (reading.presence, reading.start_estimate) == ("present", 1.8e9 + 10)
 
 
-def test_an_end_is_seen_in_one_round_without_any_file(
+def test_e02_an_end_is_seen_in_one_round_without_any_file(
     source: StateSource, slurm: FakeSlurm, clock: MovedClock
 ) -> None:
     """A job that squeue lists as ended is known as such, with exit code, at the next round."""
@@ -117,7 +117,7 @@ def test_a_job_that_left_the_queue_is_looked_up(
     )
 
 
-def test_absence_needs_two_rounds_and_a_minute(
+def test_e04_absence_needs_two_rounds_and_a_minute(
     source: StateSource, slurm: FakeSlurm, clock: MovedClock
 ) -> None:
     """A job counts as gone only after repeated answers without it, long enough after it was seen."""
@@ -189,7 +189,7 @@ def test_a_record_that_lags_does_not_keep_a_job_alive(
     assert source.reading("1").presence == "absent"
 
 
-def test_missing_accounting_is_found_out_once(
+def test_e01_missing_accounting_is_found_out_once(
     source: StateSource, slurm: FakeSlurm, clock: MovedClock
 ) -> None:
     """Sacct is not asked again after it said that there is no accounting, and a person is told once."""

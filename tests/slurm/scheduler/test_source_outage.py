@@ -36,7 +36,7 @@ def test_one_failing_question_changes_nothing(
     assert (source.reading("1").age_s, source.reading("1").problem) == (0.0, None)
 
 
-def test_an_outage_of_a_night_declares_nothing_dead_and_floods_nobody(
+def test_e06_an_outage_of_a_night_declares_nothing_dead_and_floods_nobody(
     source: StateSource, slurm: FakeSlurm, clock: MovedClock
 ) -> None:
     """Eight hours without a controller: the job stays present, calls become rare, recovery is noticed."""
