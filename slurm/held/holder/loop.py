@@ -24,6 +24,8 @@ _WRITE_TRIES = 5
 _TIME_LIMIT = "time_limit"
 _CANCELLED = "cancelled"
 _TOLD_TO_END = "told_to_end"
+_AFTER_RESULT_S = 2.0
+"""A step that goes on so long after its result is told to end, whatever srun still waits for."""
 
 
 class Running:
@@ -36,6 +38,7 @@ class Running:
         self.step = step
         self.started = time.monotonic()
         self.cut: str | None = None
+        self.result_at: float | None = None
 
 
 class Holder:
@@ -93,6 +96,8 @@ class Holder:
             end = self._running.step.poll()
             if end is not None:
                 self._close(self._running, end)
+            else:
+                self._end_after_result(self._running)
             return None
         if self._leave is not None:
             return self._leave
@@ -142,6 +147,14 @@ class Holder:
         # First the reason, then the deed: the agent's result will only say that it was told to stop.
         self._say("cut", trial_id=running.trial_id, token=running.token, why=why)
         running.step.end(None if why == _CANCELLED else signal.SIGUSR2)
+
+    def _end_after_result(self, running: Running) -> None:
+        """End a step that outlives its result: the head wrote it, so srun waits for a node that is gone."""
+        now = time.monotonic()
+        if running.result_at is None and (running.trial_dir / "result.json").exists():
+            running.result_at = now
+        if running.result_at is not None and now - running.result_at > _AFTER_RESULT_S:
+            running.step.end(None)
 
     def _try(self, order: Entry) -> str | None:
         """Start a trial, or decline it for want of time; then the allocation is of no use any more."""

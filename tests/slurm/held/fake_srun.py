@@ -1,7 +1,8 @@
 """Stands in for srun: drops its options and runs the program once, as node 0 of as many as were asked for.
 
 The file that FAKE_SRUN_MODE names holds a mode for each call to come: `run` (also when there is none), `away`
-(the controller does not answer), `refuse`, `litter` (a process of the trial stays behind its agent).
+(the controller does not answer), `refuse`, `litter` (a process of the trial stays behind its agent), `linger`
+(it waits on after its program, as for a node that is gone).
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 
@@ -51,6 +53,9 @@ def main() -> int:
     for number in (signal.SIGUSR2, signal.SIGTERM):
         signal.signal(number, lambda received, _frame: process.send_signal(received))
     code = process.wait()
+    if mode == "linger":
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        time.sleep(600)
     if mode == "litter":
         trial_dir = Path(command[-1]).parent
         sleeper = [sys.executable, "-c", "import time; time.sleep(600)"]

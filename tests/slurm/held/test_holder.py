@@ -169,6 +169,20 @@ def test_trial_without_an_agent_is_not_started_twice(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+def test_step_does_not_outlive_its_result_for_long(tmp_path: Path) -> None:
+    """An srun that waits for a node that is gone holds the next trial up for seconds, not for a minute."""
+    plan, other = trial(tmp_path / "a", "normal", "a1"), trial(tmp_path / "b", "normal", "b2")
+    with holder(tmp_path / "held") as held:
+        held.mode_file.write_text("linger run")
+        held.order(plan)
+        held.order(other)
+        held.start()
+        end = held.wait_for("ended", 40.0, token="a1")
+        assert (end["result"], end["cut"], end["devices_clean"]) == (True, None, True)
+        assert held.wait_for("ended", 40.0, token="b2")["rc"] == 0
+
+
+@pytest.mark.slow
 def test_leftover_of_a_trial_gives_the_allocation_back(tmp_path: Path) -> None:
     """A process of the trial that its agent could not end makes the devices dirty: nothing is run on them."""
     plan, other = trial(tmp_path / "a", "normal", "a1"), trial(tmp_path / "b", "normal", "b2")
