@@ -19,7 +19,7 @@ def landscape(request: pytest.FixtureRequest) -> tuple[dict[str, Any], list[dict
     description = tomllib.loads((LANDSCAPES / f"{request.param}-cpu.toml").read_text())
     table = LANDSCAPES / description["landscape"]["data"]
     task = tomllib.loads((SAMPLES / request.param / "infrarsi.toml").read_text())
-    return description, list(csv.DictReader(table.open())), task
+    return description, list(csv.DictReader(table.read_text().splitlines())), task
 
 
 Landscape = tuple[dict[str, Any], list[dict[str, str]], dict[str, Any]]
