@@ -15,7 +15,7 @@ run: setup  ## Make the dense sample faster, all five stages, on this machine's 
 	$(BIN)/infrarsi run sample_tasks/dense_gpt --out $(STUDY) --deploy $(DEPLOYED)
 
 test: setup check  ## Every gate and every test
-	$(BIN)/python -m pytest -q -n 2 -m "not measure and not drill" --cov --cov-report=term:skip-covered --cov-fail-under=85
+	$(BIN)/python -m pytest -q -n 2 -m "not measure and not drill and not (slurm and slow)" --cov --cov-report=term:skip-covered --cov-fail-under=85
 
 setup: $(STAMP)  ## A virtual environment with the tested versions
 
@@ -42,7 +42,7 @@ measure: setup  ## The long runs: both samples at full length, baseline against 
 	$(BIN)/python -m pytest -q -m measure
 
 drills: setup  ## Break a real Slurm in every way that is known, for minutes; as root, with Slurm installed
-	$(BIN)/python -m pytest -q -m drill
+	$(BIN)/python -m pytest -q -m "drill or (slurm and slow)"
 
 slurm-demo: setup  ## Two nodes with eight GPUs each on this machine, in the foreground; as root, with Slurm installed
 	@$(BIN)/python -m tests.slurm_cluster.demo

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -38,8 +39,14 @@ def environment() -> dict[str, str]:
     return {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths)), "OMP_NUM_THREADS": "1"}
 
 
+def _heed_signals() -> None:
+    """What nohup or a shell's `&` has made the tests ignore is not to be ignored by the engine."""
+    for number in (signal.SIGINT, signal.SIGHUP, signal.SIGTERM):
+        signal.signal(number, signal.SIG_DFL)
+
+
 def start(folder: Path, *arguments: object) -> subprocess.Popen[str]:
-    """Start `infrarsi … --json` in a session of its own."""
+    """Start `infrarsi … --json` in a session of its own, as from a terminal."""
     words = [sys.executable, "-m", "infrarsi_tui.main", *map(str, arguments), "--json"]
     return subprocess.Popen(
         words,
@@ -49,6 +56,7 @@ def start(folder: Path, *arguments: object) -> subprocess.Popen[str]:
         stderr=subprocess.PIPE,
         text=True,
         start_new_session=True,
+        preexec_fn=_heed_signals,
     )
 
 

@@ -103,7 +103,9 @@ def test_idle_allocation_gives_itself_back(plain_cluster: SlurmCluster, study_on
     uses = executor.usage()
     assert len({use.job_id for use in uses}) == 2
     assert all(use.gpus == 1 and use.nodes and use.started_at is not None for use in uses)
-    assert executor.usage() == study.executor().usage()
+    again = study.executor().usage()
+    assert [use.job_id for use in again] == [use.job_id for use in uses]
+    assert all(use.started_at is not None and use.ended_at is not None for use in again)
 
 
 def test_release_gives_back(plain_cluster: SlurmCluster, study_on: Studies) -> None:
