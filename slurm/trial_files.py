@@ -8,8 +8,9 @@ import time
 from pathlib import Path
 from typing import Any
 
-from engine.durable import write_json
-from engine.schema.job import JobHandle, JobState, JobStatus, Loss, SchedulerFacts
+from engine.durable import explain_disk_errors, write_json
+from engine.errors import InfrastructureError
+from engine.schema.job import JobHandle, JobRequest, JobState, JobStatus, Loss, SchedulerFacts
 
 SUBMISSION_FOLDER = "submitit"
 SUBMISSION_FILE = "submission.json"
@@ -18,6 +19,26 @@ UNRECORDED = "unrecorded"
 
 _TAIL_BYTES = 65_536
 _LAST_WORDS = 1000
+
+
+def claim_submission(request: JobRequest) -> Path:
+    """Make the folder of a trial's submission; only one submission can.
+
+    Raises:
+        InfrastructureError: the trial was submitted before, or the disk refuses.
+    """
+    folder = Path(request.trial_dir) / SUBMISSION_FOLDER
+    with explain_disk_errors(folder):
+        try:
+            folder.mkdir(mode=0o700)
+        except FileExistsError as error:
+            raise InfrastructureError(
+                "the trial was submitted before",
+                file=str(folder),
+                rule="one submission per trial folder",
+                hint="adopt the running job, or use a new trial folder",
+            ) from error
+    return folder
 
 
 def job_status(

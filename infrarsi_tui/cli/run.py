@@ -15,6 +15,7 @@ from engine.stages.reporting import run_reporting
 from engine.stages.search import run_search
 from engine.study import ALL_STAGES, StageFunction, run_study
 from infrarsi_tui.cli.attach import watch
+from infrarsi_tui.cli.choices import run_choices
 from infrarsi_tui.composition import Choices, existing_study, new_study
 from infrarsi_tui.conduct import conducted
 from infrarsi_tui.display.observer import make_observer
@@ -23,19 +24,7 @@ from infrarsi_tui.streams import emit_json, emit_text, narrate
 
 def run(arguments: Namespace) -> int:
     """All five stages on a task."""
-    choices = Choices(
-        out=arguments.out,
-        executor=arguments.executor,
-        seed=arguments.seed,
-        trials=arguments.trials,
-        gpu_hours=arguments.gpu_hours,
-        deadline=arguments.deadline,
-        advisor=arguments.advisor,
-        patches=arguments.patches,
-        deploy=arguments.deploy,
-        on_event=arguments.on_event,
-    )
-    with _new_study(arguments, choices) as study:
+    with _new_study(arguments, run_choices(arguments)) as study:
         run_study(study)
         return finish(study, arguments)
 

@@ -15,7 +15,8 @@ from engine.journal.log import read_entries
 from engine.journal.state import replay
 from engine.schema.study import Stage
 from engine.task.load import Task, load_task
-from infrarsi_tui.composition import Choices, default_out, study_options
+from infrarsi_tui.cli.choices import run_choices
+from infrarsi_tui.composition import default_out, study_options
 from infrarsi_tui.streams import emit_json, emit_text, narrate
 from slurm.scheduler.capabilities import is_available
 from slurm.scheduler.command import SlurmCommands
@@ -32,7 +33,7 @@ def submit(arguments: Namespace) -> int:
     """Validate the task, then hand the engine to Slurm."""
     task = load_task(arguments.task)
     _refuse_elsewhere(arguments)
-    study_options(task, _choices(arguments))
+    study_options(task, run_choices(arguments))
     study = (arguments.out or default_out(task)).resolve()
     resumes = _existing(study, task)
     settings = task.settings.slurm
@@ -67,21 +68,6 @@ def _refuse_elsewhere(arguments: Namespace) -> None:
             "this machine has no Slurm: sbatch and squeue are not on PATH",
             hint="load the site's Slurm module, or use `infrarsi run --executor local`",
         )
-
-
-def _choices(arguments: Namespace) -> Choices:
-    return Choices(
-        out=arguments.out,
-        executor=arguments.executor,
-        seed=arguments.seed,
-        trials=arguments.trials,
-        gpu_hours=arguments.gpu_hours,
-        deadline=arguments.deadline,
-        advisor=arguments.advisor,
-        patches=arguments.patches,
-        deploy=arguments.deploy,
-        on_event=arguments.on_event,
-    )
 
 
 def _existing(study: Path, task: Task) -> bool:

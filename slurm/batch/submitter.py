@@ -19,7 +19,7 @@ from slurm.scheduler.capabilities import is_available
 from slurm.scheduler.command import SlurmCommands
 from slurm.scheduler.source import StateSource
 from slurm.scheduler.submission import NoAnswerError, cancel_job
-from slurm.trial_files import SUBMISSION_FILE, SUBMISSION_FOLDER
+from slurm.trial_files import SUBMISSION_FILE, claim_submission
 
 # sbatch gives "%" and "\\" in paths a meaning, and a line break would end the line of an option.
 _FORBIDDEN = ("%", "\\", "\n", "\r")
@@ -61,7 +61,7 @@ class Submitter:
             InfrastructureError: submitted before, no Slurm here, Slurm does not answer, or the disk refuses.
         """
         _check(request)
-        folder = _claim(request)
+        folder = claim_submission(request)
         file, intended_at = folder / SUBMISSION_FILE, time.time()
         name = job_name(request.token)
         Submission(request.token, name, intended_at).write(file)
@@ -115,22 +115,6 @@ class Submitter:
         if executor.submitted_id is None:
             raise AssertionError("submitit submits what it is given")
         return executor.submitted_id
-
-
-def _claim(request: JobRequest) -> Path:
-    """Make the folder of a trial's submission; only one submission can."""
-    folder = Path(request.trial_dir) / SUBMISSION_FOLDER
-    with explain_disk_errors(folder):
-        try:
-            folder.mkdir(mode=0o700)
-        except FileExistsError as error:
-            raise InfrastructureError(
-                "the trial was submitted before",
-                file=str(folder),
-                rule="one submission per trial folder",
-                hint="adopt the running job, or use a new trial folder",
-            ) from error
-    return folder
 
 
 def _check(request: JobRequest) -> None:

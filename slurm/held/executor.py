@@ -14,7 +14,6 @@ from slurm.held.giving_back import give_back
 from slurm.held.holding import Holding
 from slurm.held.submission import (
     HeldSubmission,
-    claim_folder,
     may_be_submitting,
     read_submission,
     write_submission,
@@ -25,6 +24,7 @@ from slurm.scheduler.command import SlurmCommands
 from slurm.scheduler.source import StateSource
 from slurm.trial_files import (
     belongs_to_another,
+    claim_submission,
     ended,
     is_cancel_requested,
     job_status,
@@ -82,7 +82,7 @@ class HeldExecutor:
             InfrastructureError: submitted before, Slurm refuses or does not answer, or the disk refuses.
         """
         self._check(request)
-        folder = claim_folder(request)
+        folder = claim_submission(request)
         try:
             holding = self._allocations.place(request)
         except InfraError:

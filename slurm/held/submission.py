@@ -7,8 +7,7 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from engine.durable import explain_disk_errors, write_json
-from engine.errors import InfrastructureError
+from engine.durable import write_json
 from engine.schema.base import Record
 from engine.schema.job import JobHandle, JobRequest
 from slurm.trial_files import SUBMISSION_FILE, SUBMISSION_FOLDER, submission_file
@@ -32,26 +31,6 @@ class HeldSubmission(Record):
     submitted_at: float
     moves: int = 0
     request: JobRequest
-
-
-def claim_folder(request: JobRequest) -> Path:
-    """Make the folder for a trial's submission; only one submission can.
-
-    Raises:
-        InfrastructureError: the trial was submitted before, or the disk refuses.
-    """
-    folder = Path(request.trial_dir) / SUBMISSION_FOLDER
-    with explain_disk_errors(folder):
-        try:
-            folder.mkdir(mode=0o700)
-        except FileExistsError as error:
-            raise InfrastructureError(
-                "the trial was submitted before",
-                file=str(folder),
-                rule="one submission per trial folder",
-                hint="adopt the running job, or use a new trial folder",
-            ) from error
-    return folder
 
 
 def write_submission(submission: HeldSubmission) -> None:

@@ -17,6 +17,7 @@ from slurm.local.identity import ProcessMark, mark_of, read_mark
 from slurm.trial_files import (
     SUBMISSION_FILE,
     SUBMISSION_FOLDER,
+    claim_submission,
     ended,
     is_cancel_requested,
     job_status,
@@ -48,18 +49,9 @@ class LocalExecutor:
             InfrastructureError: submitted before, more than one node, or the disk refuses.
         """
         trial_dir = Path(request.trial_dir)
-        folder = trial_dir / SUBMISSION_FOLDER
         self._check(request)
+        folder = claim_submission(request)
         with explain_disk_errors(folder):
-            try:
-                folder.mkdir(mode=0o700)
-            except FileExistsError as error:
-                raise InfrastructureError(
-                    "the trial was submitted before",
-                    file=str(folder),
-                    rule="one submission per trial folder",
-                    hint="adopt the running job, or use a new trial folder",
-                ) from error
             executor = DetachedLocalExecutor(folder, request.trial_dir, request.time_limit_s)
             job = executor.submit(run, Path(request.spec_path))
         mark = mark_of(int(job.job_id), request.token)
