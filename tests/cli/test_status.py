@@ -10,6 +10,8 @@ from engine.errors import ExitCode
 from engine.journal.folder import StudyFolder
 from engine.journal.log import JournalWriter
 from engine.schema.study import Event, StageEntered
+from slurm.unattended.folder import EngineFolder
+from slurm.unattended.records import EngineState, Phase, write_record
 from tests.cli.answers import Infrarsi
 from tests.cli.stories import BASELINE, CREATED, FAST, PROPOSED, SLOW
 
@@ -52,6 +54,21 @@ def test_status_in_words(infrarsi: Infrarsi, study: StudyFolder) -> None:
     assert "tiny" in answer.stdout
     assert "infrarsi resume" in answer.stdout
     assert "1 searched" in answer.stdout
+
+
+def test_an_unattended_engine_comes_back_by_itself(infrarsi: Infrarsi, study: StudyFolder) -> None:
+    """While its job will be started again nobody is invited to take the study over; afterwards again."""
+    folder = EngineFolder.of(study.root)
+    folder.root.mkdir()
+    state = EngineState(
+        phase=Phase.LEFT, words="Slurm may start it again", job_id="17", host="n1", restarts=0, at=1.0
+    )
+    write_record(folder.state, state)
+    words = infrarsi("status", study.root).stdout
+    assert "job 17 is left: Slurm may start it again" in words
+    assert "infrarsi resume" not in words
+    write_record(folder.state, state.model_copy(update={"phase": Phase.ENDED}))
+    assert "infrarsi resume" in infrarsi("status", study.root).stdout
 
 
 def test_stop_without_an_engine_leaves_no_request(infrarsi: Infrarsi, study: StudyFolder) -> None:
