@@ -86,9 +86,9 @@ def accounting_cluster(
     yield from _in_use(running_accounting_cluster, monkeypatch)
 
 
-@pytest.fixture(params=["plain", "accounting"])
+@pytest.fixture(params=["plain", pytest.param("accounting", marks=pytest.mark.slow)])
 def cluster(request: pytest.FixtureRequest) -> SlurmCluster:
-    """Both flavours, one after the other."""
+    """Both flavours, one after the other; the second one belongs to the drills."""
     found = request.getfixturevalue(f"{request.param}_cluster")
     assert isinstance(found, SlurmCluster)
     return found
