@@ -26,12 +26,13 @@ def _has_result(drilled: DrilledStudy, trial_id: str) -> bool:
     return (drilled.folder.trial(trial_id) / "result.json").exists()
 
 
+@pytest.mark.drill
 def test_e06_controller_that_is_restarted(plain: NewStudy) -> None:
     """A run under way while the controller is away and comes back is followed to its end."""
     drilled = plain()
     engine, _ = _held(drilled)
     drilled.cluster.kill_controller()
-    wait_for(lambda: drilled.calls("squeue")[-1]["returncode"] != 0, "squeue fails")
+    wait_for(lambda: drilled.calls("squeue")[-1]["returncode"] != 0, "squeue is asked again and fails", 60.0)
     drilled.cluster.start_controller()
     drilled.release()
     assert engine.wait().code == 0
