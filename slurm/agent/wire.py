@@ -48,7 +48,7 @@ class Link:
         """Send what the other side takes now."""
         while self._outgoing and not self.broken:
             try:
-                sent = self.sock.send(self._outgoing)
+                sent = self.sock.send(self._outgoing[:_CHUNK])
             except BlockingIOError:
                 return
             except OSError:
