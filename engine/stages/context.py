@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 
 from engine.errors import InfraError, StudyBusyError
 from engine.journal.session import StudySession
@@ -73,7 +75,6 @@ class StudyContext:
         reason: str,
         predicted: Prediction | None = None,
         pair: int | None = None,
-        retry_of: str | None = None,
         nodelist: tuple[str, ...] = (),
     ) -> TrialState:
         """Run one candidate to its outcome, with the repetitions of engine/stages/repetition.py.
@@ -83,24 +84,29 @@ class StudyContext:
             StudyPaused: the last runs of this kind all failed alike.
             StopRequested: a person asked to stop; the trial is recorded as cancelled.
         """
-        flight = self.flight()
-        with flight.guard():
-            proposed = self.propose(
+        return self._fly(
+            lambda: self.propose(
                 kind,
                 candidate,
                 origin=origin,
                 reason=reason,
                 predicted=predicted,
                 pair=pair,
-                retry_of=retry_of,
                 nodelist=nodelist,
             )
+        )
+
+    def _fly(self, propose: Callable[[], TrialState]) -> TrialState:
+        """Run what is proposed to its outcome; see `run_trial`."""
+        flight = self.flight()
+        with flight.guard():
+            proposed = propose()
             ended = flight.launch(proposed)
             while not ended:
                 ended = flight.wait()
         if flight.problem is not None:
             raise flight.problem
-        row = crash_streak(self.new_trials(kind))
+        row = crash_streak(self.new_trials(proposed.proposed.kind))
         if row is not None:
             raise StudyPaused(pause_note(row, self.session.folder.root))
         return ended[0]
@@ -122,11 +128,29 @@ class StudyContext:
         nodelist: tuple[str, ...] = (),
     ) -> TrialState:
         """Write down that a trial is wanted; nothing runs yet."""
-        proposed = self._proposal(kind, candidate, origin, reason, predicted, pair, retry_of)
-        if nodelist:
-            proposed = proposed.model_copy(update={"nodelist": nodelist})
+        number = 1 + len(self.state.of_kind(kind))
+        trial_id = f"{_PREFIX[kind]}{number:03d}"
+        measurement = self.task.settings.measurement
+        warmup, measured = measurement.warmup_updates, measurement.measured_updates
+        if kind is TrialKind.RETEST:
+            warmup, measured = _MINIMUM_WARMUP, 1
+        else:
+            warmup += self._hidden_extension(kind, trial_id)
+        proposed = TrialProposed(
+            trial_id=trial_id,
+            kind=kind,
+            origin=origin,
+            reason=reason,
+            candidate=candidate,
+            predicted=predicted,
+            pair=pair,
+            retry_of=retry_of,
+            nodelist=nodelist,
+            total_updates=warmup + measured,
+            measured_updates=measured,
+        )
         self.session.record(proposed)
-        return self.state.trials[proposed.trial_id]
+        return self.state.trials[trial_id]
 
     def propose_again(self, trial: TrialState) -> TrialState:
         """Write down that a finished trial is repeated; after a broken run any node will do."""
@@ -162,52 +186,11 @@ class StudyContext:
             self.runner.settle_open_trials()
         for trial in owed(self.state):
             if not self.is_searching(trial):
-                asked = trial.proposed
-                self.run_trial(
-                    asked.kind,
-                    asked.candidate,
-                    origin=asked.origin,
-                    reason=asked.reason,
-                    predicted=asked.predicted,
-                    pair=asked.pair,
-                    retry_of=asked.trial_id,
-                    nodelist=asked.nodelist,
-                )
+                self._fly(partial(self.propose_again, trial))
 
     def is_searching(self, trial: TrialState) -> bool:
         """Whether a trial belongs to the search, and that is not over."""
         return self.state.search_ended is None and trial.proposed.kind in SEARCH_KINDS
-
-    def _proposal(
-        self,
-        kind: TrialKind,
-        candidate: Candidate,
-        origin: str,
-        reason: str,
-        predicted: Prediction | None,
-        pair: int | None,
-        retry_of: str | None,
-    ) -> TrialProposed:
-        number = 1 + len(self.state.of_kind(kind))
-        trial_id = f"{_PREFIX[kind]}{number:03d}"
-        measurement = self.task.settings.measurement
-        warmup, measured = measurement.warmup_updates, measurement.measured_updates
-        if kind is TrialKind.RETEST:
-            warmup, measured = _MINIMUM_WARMUP, 1
-        else:
-            warmup += self._hidden_extension(kind, trial_id)
-        return TrialProposed(
-            trial_id=trial_id,
-            kind=kind,
-            origin=origin,
-            reason=reason,
-            candidate=candidate,
-            predicted=predicted,
-            pair=pair,
-            retry_of=retry_of,
-            total_updates=warmup + measured,
-            measured_updates=measured,
-        )
 
     def _hidden_extension(self, kind: TrialKind, trial_id: str) -> int:
         """0 or 1 further warm-up updates, so that a script cannot know where the window begins.

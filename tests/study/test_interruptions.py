@@ -71,11 +71,7 @@ def test_a_trial_is_claimed_once(tmp_path: Path) -> None:
     cluster = Cluster(tmp_path)
     cluster.start()
     with engine(cluster.root, cluster.executor, cluster.clock) as study:
-        proposed = study._proposal(
-            TrialKind.BASELINE, study.baseline_candidate(), "test", "test", None, None, None
-        )
-        study.session.record(proposed)
-        trial = study.state.trials[proposed.trial_id]
+        trial = study.propose(TrialKind.BASELINE, study.baseline_candidate(), origin="test", reason="test")
         prepare_trial(study.task, study.session.folder, trial, "5eed", None)
         study.runner._claim(trial)
         with pytest.raises(StudyBusyError):
